@@ -29,10 +29,9 @@ from audit.planted_faults import BY_NAME
 from audit.referee_cases import Case, hand_over
 from audit.referee_tables import NEW, Tables, insert, shuffle
 from audit.table import write_table
-from privsyn.api.release import run_proposal
+from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.pipelines.release_plan import propose_release
 
 CASE = "privsyn, persons of 2"
 RUNS, PERSONS, TIMES = 20, 1_000, 10

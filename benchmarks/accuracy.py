@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tables import FOLDER, available, measured_only, table_spec
-from privsyn.comparison import variants
-from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
+from privsyn.evaluation.comparison import variants
+from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.sources.open_source import open_source
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.codecs import plan

@@ -313,7 +313,7 @@ def measure(name: str) -> tuple[Advice, list[Truth], float, tuple[int, int]]:
     for batch in open_source(source, spec).batches():
         sample.add(batch)
     start = time.process_time()
-    advice = advise(spec, sample.read(plan(spec).of_rows.codecs))
+    advice = advise(spec, sample.read(plan(spec).row_plan.codecs))
     seconds = time.process_time() - start
     step = -(-len(frame) // max(1, advice.rows))
     truths = planted if planted is not None else set(list_by_loops(frame[::step].reset_index(drop=True), spec))

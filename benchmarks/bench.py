@@ -22,7 +22,7 @@ from benchmarks.pages import write_between
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count, count_all
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count
 from privsyn.tasks.metrics.pairs import compute_pair_figures
 from privsyn.tasks.steps.synthesize import synthesize
 
@@ -72,7 +72,7 @@ def bench_counting(table: CodeTable, threads: int, sample: int) -> Line:
     some = pairs[:: max(1, len(pairs) // sample)]
 
     def ours() -> None:
-        for _ in count_all(table, pairs, threads=threads):
+        for _ in table.counts(pairs, threads=threads):
             pass
 
     def theirs() -> None:
@@ -115,7 +115,7 @@ def chosen_marginals(table: CodeTable, number: int, seed: int = 0) -> list[Margi
     chain = list(itertools.pairwise(names))
     kept = list(dict.fromkeys([*chain, *map(tuple, pairs)]))[:number]
     cliques: list[Clique] = [*((a,) for a in names), *kept]
-    return [Marginal(c, n.astype(float)) for c, n in zip(cliques, count_all(table, cliques), strict=True)]
+    return [Marginal(c, n.astype(float)) for c, n in zip(cliques, table.counts(cliques), strict=True)]
 
 
 def bench_gum(

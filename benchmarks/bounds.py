@@ -24,6 +24,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.peers import LIMITS, NOT_DONE, Limits, name_outcome
+from benchmarks.relations import DPSYNTH, Given, run_binned
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -119,6 +121,25 @@ def release_in_memory(spec: ReleaseSpec, table: pa.Table, seed: int) -> pd.DataF
     return made["decode"]["synthetic"].to_pandas()
 
 
+def release_by_peer(name: str, spec: ReleaseSpec, table: pa.Table, seed: int, minutes: float) -> pd.DataFrame:
+    """Return a peer's rows as :func:`to_numbers` does, within so many CPU minutes; a day is a whole number to it."""
+    columns: dict[str, Any] = {"sex": {"kind": "categorical", "values": ["f", "m"]}}
+    columns |= {c: spec.columns[c].model_dump(include={"kind", "min", "max"}) for c in BOUNDS}
+    since = spec.columns["since"].model_dump(include={"min", "max"})
+    days = {end: int((np.datetime64(day) - FIRST_DAY).astype(int)) for end, day in since.items()}
+    columns["since"] = {"kind": "integer", **days}
+    numbers = to_numbers(table.to_pandas())
+    arrays = {c: pa.array(numbers[c], pa.int64() if columns[c]["kind"] == "integer" else None) for c in numbers}
+    given = Given("bounds", pa.table({c: table[c] if c == "sex" else arrays[c] for c in columns}), columns)
+    epsilon = float(spec.privacy.epsilon)
+    with tempfile.TemporaryDirectory() as folder:
+        limits = Limits(minutes * 60, LIMITS.megabytes)
+        made, _, cpu, _ = run_binned(given, name, epsilon, seed, Path(folder) / "log", limits=limits)
+    frame = made.to_pandas().drop(columns="sex").astype(float)
+    frame.attrs["cpu"] = cpu
+    return frame
+
+
 def to_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns with an order as numbers; days since the first of the table's calendar."""
     numbers = frame.drop(columns="sex").copy()
@@ -186,6 +207,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--mechanism", default="privsyn")
     parser.add_argument("--prior", choices=["right", "shifted"], help="with a public prior: of like rows, or others")
+    parser.add_argument("--peer", choices=DPSYNTH, help="of a peer in place of ours: make .venv-peers/dpsynth/.done")
+    parser.add_argument("--minutes", type=float, default=LIMITS.seconds / 60, help="CPU minutes of a peer's run")
     parser.add_argument("--columns", action="store_true", help="print medians and means of each column, too")
     parser.add_argument("--picture", type=Path, help="draw columns at the first width into this file, and no table")
     arguments = parser.parse_args()
@@ -202,10 +225,20 @@ def main() -> None:
         cpu = time.process_time()
         for seed in range(arguments.seeds):
             spec = build_spec(arguments.epsilon, width, mechanism={"name": arguments.mechanism}, **stated)
-            made = release_in_memory(spec, stored, seed)
-            for column, figure, error in measure(real, to_numbers(made)):
+            if arguments.peer:
+                try:
+                    made = release_by_peer(arguments.peer, spec, stored, seed, arguments.minutes)
+                except NOT_DONE as error:
+                    print(f"x{width:<5g} {arguments.peer}: {name_outcome(error)}, {error}", flush=True)
+                    break
+                cpu -= made.attrs["cpu"]
+            else:
+                made = to_numbers(release_in_memory(spec, stored, seed))
+            for column, figure, error in measure(real, made):
                 found[figure][column].append(error)
         cpu = (time.process_time() - cpu) / arguments.seeds
+        if not found:
+            continue
         means = {f: np.mean([np.mean(v) for v in by_column.values()]) for f, by_column in found.items()}
         line = "  ".join(f"{figure} {value:.3f}" for figure, value in means.items())
         print(f"x{width:<5g} {line}  CPU {cpu:.1f} s", flush=True)

@@ -26,8 +26,8 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
 from benchmarks.peers import NOT_DONE, PEERS, SHORT, name_outcome
 from benchmarks.tables import keep_present
-from privsyn.comparison.method import Method, MethodInput
-from privsyn.comparison.methods import METHODS
+from privsyn.evaluation.comparison.method import Method, MethodInput
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.tasks.kernels.counting import CodeTable
 

@@ -6,6 +6,7 @@ Only public tables are compared this way.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -73,6 +74,14 @@ class Store:
     def stopped(self, method: str, version: str, table: str, epsilon: float) -> Run | None:
         """Return a run of this version that was stopped at a limit at this or a smaller epsilon on this table."""
         return stopped(self.runs.values(), method, version, table, epsilon)
+
+
+def describe_failure(run: Run) -> str:
+    """Return in words why a run made no rows."""
+    if run.outcome == "time":
+        spent = re.search(r"(\d+) CPU s", run.detail)
+        return f"stopped at {round(int(spent[1]) / 60)} CPU minutes" if spent else "did not finish"
+    return "too much memory" if run.outcome == "memory" else run.detail.replace("|", "/")
 
 
 def stopped(runs: Iterable[Run], method: str, version: str, table: str, epsilon: float) -> Run | None:

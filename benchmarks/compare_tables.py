@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import rows_of
 from benchmarks.tables import LABELS, table_spec
-from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.binning import AttributeBins, Binning
 from privsyn.tasks.kernels.counting import CodeTable

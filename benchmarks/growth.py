@@ -25,12 +25,11 @@ from benchmarks.census_like import census_like
 from benchmarks.pages import write_between
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
-from privsyn.api.release import run_proposal
+from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.process_memory import memory_mb
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.synthesize import synthesize
 

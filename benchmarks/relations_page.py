@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.compare_store import Run, Store
+from benchmarks.compare_store import Run, Store, describe_failure
 from benchmarks.pages import write_between
-from benchmarks.relations import CHOOSING, KEPT, MEASURING, summarize
+from benchmarks.relations import CHOOSING, DPSYNTH, KEPT, MEASURING, summarize
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "relations.md"
 MARKERS = ("<!-- relations: begin -->", "<!-- relations: end -->")
@@ -109,6 +109,27 @@ def list_tables(means: Means, tables: Sequence[str]) -> Iterator[str]:
         yield f"| {table} ({ROWS[table]:,}) | {' | '.join(cells)} |"
 
 
+def list_dpsynth(store: Store, means: Means) -> Iterator[str]:
+    """Yield one line a table on which dpsynth was tried at epsilon 1: each method's figures, or why there are none."""
+    methods = (OURS, *DPSYNTH)
+    yield f"| table | {' | '.join(f'{m}: error | kept | pairs | CPU s' for m in methods)} |"
+    yield "|---|" + "---|" * 4 * len(methods)
+    for table in (*CHOOSING, *MEASURING):
+        tried = {
+            m: [r for r in store.runs.values() if (r.method, r.table, r.epsilon) == (m, table, 1.0)] for m in methods
+        }
+        if not any(tried[m] for m in DPSYNTH):
+            continue
+        cells = []
+        for method in methods:
+            found = means.get((method, table, 1.0))
+            if found:
+                cells += [*(_show(found.get(f)) for f in ("spearman", "kept", "l1_2way")), f"{found.get('cpu', 0):.0f}"]
+            else:
+                cells += [describe_failure(tried[method][0]) if tried[method] else "", "", "", ""]
+        yield f"| {table} | {' | '.join(cells)} |"
+
+
 def _show(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.3f}".replace("0.", ".", 1)
 
@@ -120,6 +141,8 @@ def list_lines(store: Store) -> Iterator[str]:
     for name, tables in LISTS.items():
         yield from ("", f"### {name}", "")
         yield from list_tables(means, tables)
+    yield from ("", "### Google's dpsynth at epsilon 1", "")
+    yield from list_dpsynth(store, means)
 
 
 def main() -> None:

@@ -84,6 +84,8 @@ def run_dpsynth(name: str, folder: Path) -> int:
     as_it_is = ways.undiscretize
     ways.undiscretize = lambda bins, *rest, **named: as_it_is(bins.astype(np.int64), *rest, **named)
     request, rows = _read_given(folder)
+    drawn = request["bins"] and request["bins"][0] == "drawn"
+    handling = {"interval_handling": "sample"} if drawn else {}  # its own: the middle of each bin
     domains: dict[str, Any] = {}
     for column, content in request["domain"].items():
         if "codes" in content:
@@ -93,7 +95,7 @@ def run_dpsynth(name: str, folder: Path) -> int:
         low, high = content["lower"], content["upper"]
         outside = {"clip_to_range": False, "sentinel": int(low) - 1} if rows[column].isna().any() else {}
         kind = "int" if column in request["whole"] else "float"
-        domains[column] = domain.NumericalAttribute(low, high, dtype=kind, **outside)
+        domains[column] = domain.NumericalAttribute(low, high, dtype=kind, **outside, **handling)
     mechanisms = {
         "aim": discrete_mechanisms.AIMConfig,
         "mst": discrete_mechanisms.MSTConfig,

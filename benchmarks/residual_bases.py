@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.compare_tables import DELTA, given, only
-from privsyn.comparison.method import MethodInput
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.focus import NamedMarginal
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.evaluation.comparison.method import MethodInput
+from privsyn.evaluation.comparison.methods import METHODS
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -131,7 +131,7 @@ def compare_rows(name: str, columns: int, epsilon: float, seeds: int) -> dict[st
     names = rows.domain.attributes
     pairs = list_all_cliques(rows.domain, 2)
     sets = [*combinations(range(len(names)), 2)]
-    exact = dict(zip(sets, count_all(rows, pairs, threads=1), strict=True))
+    exact = dict(zip(sets, rows.counts(pairs, threads=1), strict=True))
     rho = float(convert_epsilon_to_rho(epsilon, DELTA, "gaussian"))
     named = tuple(NamedMarginal(columns=pair, measured=True) for pair in pairs)
     found: dict[str, list[float]] = {"residuals": [], "default": [], "workload": []}

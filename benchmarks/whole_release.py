@@ -15,11 +15,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_domain, census_like
-from privsyn.api.release import run_proposal
+from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.specs.spec_file import load_spec, override_options
 
 ADULT_SPEC = Path(__file__).parents[1] / "examples" / "adult.yaml"

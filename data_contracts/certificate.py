@@ -20,7 +20,15 @@ RELATIONS_BY_TREND: Final = "no two columns were counted together: rows show onl
 """The statement for a release that asked for trends."""
 
 
-def explain_missing_relations(*, prior: bool, trends: bool = False) -> str:
+NoRelations = Literal[
+    "no relation was measured: columns are independent of each other",
+    "no relation was measured: any that the rows show is the public prior's",
+    "no two columns were counted together: rows show only how numbers and moments rise together",
+]
+"""The statements."""
+
+
+def explain_missing_relations(*, prior: bool, trends: bool = False) -> NoRelations:
     """Return the statement in note, console, certificate and report if no two columns were counted together.
 
     ``trends``: whether the release asked how numbers and moments rise together.
@@ -71,14 +79,14 @@ class Total(_Model):
 
 
 class LedgerHead(_Model):
-    """The ledger at the certificate's making: how many entries it had, of all data sets, and the last one's hash."""
+    """The ledger when the certificate was made: its number of entries, for all data sets, and the last entry's hash."""
 
     entries: int
     hash: str
 
 
 class PublishedTheorems(_Model):
-    """What the same noise keeps by published theorems alone: (``epsilon``, ``delta``), epsilon rounded up, and why."""
+    """The promise of the same noise by published theorems alone: (``epsilon``, ``delta``), rounded up, and why."""
 
     epsilon: float
     delta: float
@@ -90,17 +98,13 @@ class Certificate(_Model):
 
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     ``targets``: the fields ``focus`` and ``workload`` of the public request, and under ``tables`` the fields of each
-    further table by its name; None where it has none.
-    ``prior``: the field of that name without the place of its file, and why it changes nothing of the promise; None
-    without one.
-    ``cells``: the columns whose cells another release's counts chose, and what this changes of the promise; None
-    without any.
-    ``totals``: the known totals without their counts, which the manifest has, and what they change of the promise; None
-    without any.
-    ``not_measured``: the columns that no look asked about, and what their values tell; None without any.
-    ``improves``: the earlier runs whose looks are among ``stages``, so that the promise is of all of them together;
-    None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, RELATIONS_OF_PRIOR with a prior,
-    else left out, as by earlier versions.
+    further table by its name; None where it has none.  ``prior``: the field of that name without the place of its file,
+    and why it does not change the promise; None without one.  ``cells``: the columns whose cells the counts of another
+    release chose, and why no look chose them; None without any.  ``totals``: the known totals without their counts,
+    which the manifest has, and their effect on the promise; None without any.  ``not_measured``: the columns that no
+    look asked about, and the meaning of their values; None without any.  ``improves``: the earlier runs whose looks are
+    among ``stages``, so that the promise covers all of them together; None without any.  ``relations``:
+    NO_RELATION_MEASURED or, with a prior, RELATIONS_OF_PRIOR; otherwise left out, as by earlier versions.
     """
 
     schema_version: Literal[1] = 1
@@ -131,14 +135,7 @@ class Certificate(_Model):
     cells: dict[str, Any] | None = None
     totals: dict[str, Any] | None = None
     not_measured: dict[str, Any] | None = None
-    relations: (
-        Literal[
-            "no relation was measured: columns are independent of each other",
-            "no relation was measured: any that the rows show is the public prior's",
-            "no two columns were counted together: rows show only how numbers and moments rise together",
-        ]
-        | None
-    ) = None
+    relations: NoRelations | None = None
 
     @model_serializer(mode="wrap")
     def _drop_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

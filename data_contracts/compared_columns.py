@@ -8,7 +8,7 @@ from typing import Any
 from privsyn.data_contracts.columns.number_columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.columns.shared_fields import Binned
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, DatetimeColumn
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.spec_checks import check_drawn_column, check_same_kind
 
 NUMBERS = (IntegerColumn, NumberColumn)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 
 SECTIONS = ("split", "compression", "selection", "consistency", "synthesis")
 """Options of the mechanism that may be at the top of a spec."""

@@ -149,9 +149,15 @@ class PanelFigure(PrivateResult):
     sample: float | None = None
     sample_distance: float | None = None
 
-    def of_table(self, name: str) -> PanelFigure:
+    def with_table(self, name: str) -> PanelFigure:
         """Return the figure with the name of its further table in front."""
-        return self.model_copy(update={"name": f"{name}: {self.name}"})
+        return PanelFigure(
+            name=f"{name}: {self.name}",
+            column=self.column,
+            real=self.real,
+            synthetic=self.synthetic,
+            distance=self.distance,
+        )
 
 
 class Pair(PrivateResult):

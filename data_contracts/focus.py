@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.question_language import ParsedQuestion, parse_question
 from privsyn.data_contracts.rule_language import Node, find_names, parse_condition
 from privsyn.data_contracts.rules import infer_type

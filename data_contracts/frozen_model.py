@@ -1,4 +1,4 @@
-"""The base of every spec model: immutable, strict about unknown fields, and shown as a form."""
+"""The base of every spec model: immutable, strict about unknown fields, shown as a form; and its validators' error."""
 
 from __future__ import annotations
 
@@ -19,9 +19,20 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import Schema, explain, write_form_text
 from privsyn.data_contracts.unicode import is_unicode
+
+
+class FieldError(ValueError):
+    """A value that a model refuses.
+
+    ``problem`` says what is wrong and ``cure`` what to do, neither with a full stop.  ``place`` is the field that the
+    error is about, relative to the field or model whose validator raises it; empty for that field itself.
+    """
+
+    def __init__(self, problem: str, cure: str = "", place: tuple[str | int, ...] = ()) -> None:
+        self.problem, self.cure, self.place = problem, cure, place
+        super().__init__(f"{problem}. {cure}" if cure else problem)
 
 
 @cache

@@ -1,8 +1,8 @@
 """Linked tables: persons and their rows, or households and their members, as one spec of rows.
 
-The columns of the table above are the same in every row of a person.  So a release of two tables is a release of
-linked rows (panels.py) with a count of the persons that have no row.  Further tables, of the same persons or of their
-rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_table_pair`).
+The columns of the table above are the same in every row of a person.  So a release of two tables is a release of linked
+rows (panels.py) with a count of the persons without rows.  Each further table, of the same persons or of their rows, is
+a spec of two tables: itself and the table above it (:func:`build_table_pair`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.promise import MOST_RECORDS, Unit
 from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
@@ -38,10 +37,10 @@ DEEPEST = 3
 
 
 class LinkedTable(FrozenModel):
-    """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
+    """A table: the top one, of persons or households, or a table of rows, which is ``of`` the table above it.
 
-    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are for a further table; for the first
-    table of rows they stand in the spec.
+    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` belong to a further table; for the first
+    table of rows they are fields of the spec.
     """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
@@ -138,7 +137,7 @@ def get_below(tables: Tables) -> tuple[str, LinkedTable]:
 def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
     """Return the first of the root's tables of rows, the only one whose columns may be described in the spec.
 
-    So the first table stays the same if the spec comes back from a store that sorts names.
+    So the first table stays the same if a store sorts the names of the spec.
     """
     listed = [name for name, columns in columns_by_table.items() if isinstance(columns, list | tuple | str)]
     return (listed or [*columns_by_table])[0]
@@ -355,40 +354,40 @@ def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict
     yield from listed
 
 
-def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
+def _fold_unit(described: Any, limit: Any, parent: str, child: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return the unit with the cap on rows."""
     if not isinstance(described, Mapping):
         return described
     unit = dict(described)
     max_records = unit.get("max_records")
-    if most is not None and max_records not in (None, most):
+    if limit is not None and max_records not in (None, limit):
         raise FieldError(
-            f"is {most}, and `unit.max_records` is {max_records}", "Give one of them", ("tables", below, "max")
+            f"is {limit}, and `unit.max_records` is {max_records}", "Give one of them", ("tables", child, "max")
         )
-    if most is not None:
-        unit["max_records"] = most
+    if limit is not None:
+        unit["max_records"] = limit
     if unit.get("max_records") is None:
-        problem = f"the most rows to keep per row of {above} is missing"
-        raise FieldError(problem, "Write `max: K`, a public number", ("tables", below, "max"))
-    if most is not None and not (type(most) is int and 2 <= most <= MOST_RECORDS):
+        problem = f"the most rows to keep per row of {parent} is missing"
+        raise FieldError(problem, "Write `max: K`, a public number", ("tables", child, "max"))
+    if limit is not None and not (type(limit) is int and 2 <= limit <= MOST_RECORDS):
         cure = f"Keep a whole number, from 2 to {MOST_RECORDS:,}"
-        raise FieldError(f"is {most!r}, but rows are linked to each other", cure, ("tables", below, "max"))
-    key, identifier = tables[above].get("key"), unit.get("household_id") or unit.get("person_id")
+        raise FieldError(f"is {limit!r}, but rows are linked to each other", cure, ("tables", child, "max"))
+    key, identifier = tables[parent].get("key"), unit.get("household_id") or unit.get("person_id")
     if identifier is None:
         raise FieldError(
             "linked tables protect persons or households with all their rows",
-            f"Write `unit: {{person_id: {key}}}`, or `household_id` where a row of {above} is a household",
+            f"Write `unit: {{person_id: {key}}}`, or `household_id` where a row of {parent} is a household",
             ("unit",),
         )
     if key is None:
-        problem, cure = f"{above} has no key", f"Write `key: {identifier}`"
-        raise FieldError(problem, cure, ("tables", above, "key"))
+        problem, cure = f"{parent} has no key", f"Write `key: {identifier}`"
+        raise FieldError(problem, cure, ("tables", parent, "key"))
     if identifier != key:
         raise FieldError(
             f"is about {identifier!r}, and the table above is by {key!r}: one record of it can change without "
             "leaving the table",
             f"Write `unit: {{household_id: {key}}}`, whose promise is about the household with everybody in it, or "
-            f"`{{person_id: {key}}}` where a row of {above} is a person",
+            f"`{{person_id: {key}}}` where a row of {parent} is a person",
             ("unit",),
         )
     return unit
@@ -464,7 +463,7 @@ def check_tables(spec: WithTables) -> None:
     _check_computed(spec, above, persons)
 
 
-def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
+def _check_computed(spec: WithTables, parent: str, persons: LinkedTable) -> None:
     """Raise FieldError if a parent-table column follows from a column of its rows."""
     behind = {
         name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()
@@ -476,9 +475,9 @@ def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
         other = next((c for c in behind.get(name, ()) if c not in persons.columns), None)
         if other is not None:
             raise FieldError(
-                f"{name!r} is of {above} and follows from {other!r}, which differs from row to row",
+                f"{name!r} is of {parent} and follows from {other!r}, which differs from row to row",
                 "List it in the table of rows",
-                ("tables", above, "columns"),
+                ("tables", parent, "columns"),
             )
 
 
@@ -500,11 +499,12 @@ def build_table_pair(spec: Spec, name: str) -> Spec:
     above = _list_columns(spec, root) | _list_columns(spec, table.of)
     key = str(spec.tables[table.of].key)
     upper = LinkedTable(data=spec.tables[table.of].data, key=key, columns=tuple(above))
+    lower = LinkedTable(data=table.data, of=table.of, key=table.key, columns=tuple(table.columns))
     return spec.model_copy(
         update={
             "unit": Unit(person_id=key, max_records=table.max),
             "columns": above | dict(table.columns),
-            "tables": {table.of: upper, name: table.model_copy(update={"columns": tuple(table.columns)})},
+            "tables": {table.of: upper, name: lower},
             "order": table.order,
             "with_order": table.with_order,
             **{field: getattr(table, field) for field in OF_FURTHER},

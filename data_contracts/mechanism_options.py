@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -33,7 +33,7 @@ MOST_AIM_ROUNDS = 16
 
 
 class Mechanism(FrozenModel):
-    """What the options of every mechanism have."""
+    """The options of every mechanism."""
 
     name: str
     synthesis: Rows = Field(default=Rows(), description="How many synthetic rows are made.")
@@ -42,6 +42,10 @@ class Mechanism(FrozenModel):
     def package(self) -> tuple[str, str] | None:
         """The optional package that the options need, and the extra that installs it; None if there is none."""
         return None
+
+    def having(self, part: str, **values: Any) -> Self:
+        """Return the same mechanism with other values of some fields of one part, checked by the caller."""
+        return self.model_copy(update={part: getattr(self, part).model_copy(update=values)})
 
     @model_serializer(mode="wrap")
     def _serialize_name_first(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

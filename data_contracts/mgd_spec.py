@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import TypeAliasType
 
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 
 Tree = TypeAliasType("Tree", "dict[str, Tree] | list[str]")
 """A generalization hierarchy below its root: a list of leaf labels, or named groups that contain trees."""

@@ -8,7 +8,7 @@ from math import comb
 from typing import Any, Protocol
 
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.rules import OneOf, list_computed_columns, map_continued_columns
 
@@ -92,10 +92,10 @@ class Panel:
         return frozenset({self.order, *self.constant, *self.with_order})
 
 
-def count_compositions(roles: int, once: int, most: int) -> int:
-    """Return the number of compositions of households of 1 to ``most`` members; ``once``: number of limited roles."""
+def count_compositions(roles: int, once: int, limit: int) -> int:
+    """Return the number of compositions of households of 1 to ``limit`` members; ``once``: number of limited roles."""
     free = roles - once
-    several = (comb(once, j) * comb(most - j + free, free) for j in range(min(once, most) + 1))
+    several = (comb(once, j) * comb(limit - j + free, free) for j in range(min(once, limit) + 1))
     return sum(several) - 1
 
 

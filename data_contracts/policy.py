@@ -52,7 +52,7 @@ class DatasetPolicy(FrozenModel):
 
 
 class Policy(FrozenModel):
-    """What releases may ask for, by data set.  A data set that is not listed may do what ``others`` says: nothing."""
+    """What releases may ask for, by data set.  Unlisted data sets follow ``others``; by default they may do nothing."""
 
     datasets: dict[str, DatasetPolicy] = Field(
         default_factory=dict, description="By the data set's name in the ledger."

@@ -11,8 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 
 Format = Literal["parquet", "csv"]
 

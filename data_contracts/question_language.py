@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import QUOTED
 from privsyn.data_contracts.summaries import Summary, parse_summary
 
@@ -24,7 +24,7 @@ _QUOTED_NAME = re.compile(r"""([`'"])(.*)\1""", re.DOTALL)
 
 
 class ParsedQuestion(NamedTuple):
-    """A question: a figure (``count`` by default), its column, the columns it is by, and a condition."""
+    """A question: a figure (``count`` by default), its column, the grouping columns, and a condition."""
 
     what: str
     of: str
@@ -33,7 +33,7 @@ class ParsedQuestion(NamedTuple):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        """The columns by whose values rows are counted, without duplicates: the groups, then the columns it is of."""
+        """The columns by whose values rows are counted, without duplicates: the groups, then the figure's columns."""
         return tuple(dict.fromkeys((*self.by, *(() if self._is_of_condition else parse_names(self.of)[: self._most]))))
 
     @property
@@ -111,25 +111,25 @@ def strip_quotes(name: str) -> str:
     return quoted[2] if quoted else name.strip("`")
 
 
-def split_formula(text: str, *, of_names: bool = False) -> tuple[str, tuple[str, ...]]:
+def split_formula(text: str, *, only_names: bool = False) -> tuple[str, tuple[str, ...]]:
     """Return the target and the terms of ``y ~ a + b``, as texts without surrounding blanks.  Raises FieldError.
 
-    ``of_names``: the parts are names of columns, which only backticks keep together; else they are expressions.
+    ``only_names``: the parts are names of columns, which only backticks keep together; else they are expressions.
     """
-    sides = _split(text, "~", of_names=of_names)
+    sides = _split(text, "~", only_names=only_names)
     if len(sides) != 2 or not all(side.strip() for side in sides):
         raise FieldError(f"`{text}` is not of the form y ~ a + b", "Write, say, `wage ~ age + sex`")
-    terms = tuple(term.strip() for term in _split(sides[1], "+", of_names=of_names))
+    terms = tuple(term.strip() for term in _split(sides[1], "+", only_names=only_names))
     if len(set(terms)) < len(terms):
         raise FieldError(f"`{text}` names one term twice", "Name each once")
     return sides[0].strip(), terms
 
 
-def _split(text: str, mark: str, *, of_names: bool) -> list[str]:
+def _split(text: str, mark: str, *, only_names: bool) -> list[str]:
     """Return the text cut at ``mark``, but not inside backticks, nor inside an expression's quotes or brackets."""
     parts, depth = [""], 0
-    for piece in re.findall(rf"{'`[^`]*`' if of_names else QUOTED}|.", text, re.DOTALL):
-        if not of_names:
+    for piece in re.findall(rf"{'`[^`]*`' if only_names else QUOTED}|.", text, re.DOTALL):
+        if not only_names:
             depth += (piece in "([") - (piece in ")]")
         if piece == mark and depth == 0:
             parts.append("")

@@ -41,7 +41,7 @@ class Query:
 
     @property
     def rho(self) -> Fraction:
-        """Exact price of the noise that is drawn; raises ValueError if sigma is too small for the pricing."""
+        """The exact price of the noise; raises ValueError if sigma is too small for the pricing."""
         return _compute_price(self.sensitivity, self.sigma, self.pricing)
 
     def under(self, pricing: Pricing) -> Query:

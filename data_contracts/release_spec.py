@@ -28,11 +28,9 @@ from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.compared_columns import check_compared
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
-from privsyn.data_contracts.engine_choice import EngineChoice
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_ledger, leave_to_preset, merge_into_one_object
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
     LinkedTable,
@@ -49,7 +47,6 @@ from privsyn.data_contracts.linked_tables import (
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
-from privsyn.data_contracts.pooled_releases import EarlierCells, Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     DEFAULT_ACCOUNTANT,
     PAPER,
@@ -59,7 +56,7 @@ from privsyn.data_contracts.presets import (
     fill_targets,
     keep_declined,
 )
-from privsyn.data_contracts.prior import Prior, check_prior
+from privsyn.data_contracts.prior import EarlierCells, Improvement, Prior, check_poolable, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
@@ -81,6 +78,30 @@ from privsyn.data_contracts.summaries import (
     list_summary_columns,
 )
 from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
+
+
+class EngineChoice(FrozenModel):
+    """Where private rows are counted.  Every engine gives the same integers, noise and result."""
+
+    kind: Literal["local", "dask"] = Field(
+        default="local",
+        description="`local`: in this process, on all its cores. `dask`: by the workers of a Dask cluster. A "
+        "change repeats nothing.",
+    )
+    workers: int = Field(
+        default=0,
+        ge=0,
+        le=1_024,
+        description="`dask`: worker processes on this machine for this run. 0: one per core, or the operator's "
+        "cluster.",
+    )
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> EngineChoice:
+        if self.kind == "local" and self.workers:
+            raise FieldError("`workers` is for `kind: dask`")
+        return self
+
 
 MAX_COLUMNS = 5_000
 
@@ -567,9 +588,7 @@ class ReleaseSpec(FrozenModel):
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec with equal cells for columns with open bins."""
-        options = self.mechanism
-        compression = options.compression.model_copy(update={"ladder": False})
-        mechanism = options.model_copy(update={"compression": compression})
+        mechanism = self.mechanism.having("compression", ladder=False)
         return self.model_copy(update={"mechanism": mechanism, "cells": None})
 
     @property
@@ -642,13 +661,12 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def effective_accountant(self) -> Literal["gaussian", "tight", "paper"]:
-        """The accountant; where the spec names none, the accountant of a data set that is new to the ledger."""
+        """The accountant; if the spec names none, the default for a new data set."""
         return self.accountant or DEFAULT_ACCOUNTANT
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
         """Return the same request with other values of ``mechanism.synthesis``, checked by the caller."""
-        rows = self.mechanism.synthesis.model_copy(update=values)
-        return self.by(self.mechanism.model_copy(update={"synthesis": rows}))
+        return self.by(self.mechanism.having("synthesis", **values))
 
     def by(self, mechanism: AnyMechanism) -> ReleaseSpec:
         """Return the same request with another mechanism or other options."""
@@ -658,11 +676,12 @@ class ReleaseSpec(FrozenModel):
         """Return the same request with another promise, and another lifetime cap if given."""
         return self.model_copy(update={"privacy": privacy, "budget": budget or self.budget})
 
-    def read_at(self, place: str | Mapping[str, str]) -> ReleaseSpec:
+    def read_at(self, place: str | Mapping[str, str], query: str = "") -> ReleaseSpec:
         """Return the same request with its private table, or each of its tables, at another place; empty: in memory."""
-        if isinstance(place, str):
-            return self.model_copy(update={"data": place, "query": ""})
-        return self.model_copy(update={"tables": {name: t.read_at(place[name]) for name, t in self.tables.items()}})
+        placed: dict[str, Any] = {"data": place, "query": query}
+        if isinstance(place, Mapping):
+            placed = {"tables": {name: table.read_at(place[name]) for name, table in self.tables.items()}}
+        return self.model_copy(update=placed)
 
     def with_prior(self, prior: Prior | None) -> ReleaseSpec:
         """Return the same request with another public prior, or without one."""
@@ -672,9 +691,14 @@ class ReleaseSpec(FrozenModel):
         """Return the same request with these cells, read from a released file."""
         return self.model_copy(update={"cells": cells, "public_files": (*self.public_files, file)})
 
-    def with_columns(self, columns: Mapping[str, Column], unit: Unit | None = None) -> ReleaseSpec:
-        """Return the spec by which these columns of a table are read, with rows of ``unit`` (None: as before)."""
-        return self.model_copy(update={"columns": dict(columns), "unit": unit or self.unit})
+    def with_columns(
+        self, columns: Mapping[str, Column], unit: Unit | None = None, csv: CsvOptions | None = None
+    ) -> ReleaseSpec:
+        """Return the spec by which these columns of a table are read, with rows of ``unit`` (None: as before).
+
+        ``csv``: how its file is written (None: as before).
+        """
+        return self.model_copy(update={"columns": dict(columns), "unit": unit or self.unit, "csv": csv or self.csv})
 
     def with_formats(self, formats: tuple[Format, ...]) -> ReleaseSpec:
         """Return the same request, published in these formats."""

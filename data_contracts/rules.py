@@ -21,8 +21,7 @@ from privsyn.data_contracts.columns import (
     is_nullable,
 )
 from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.rule_language import (
     COUNT,
     NEIGHBOURS,
@@ -41,7 +40,7 @@ MAX_LOOKUP_ROWS = 200_000
 
 
 class Statement(FrozenModel):
-    """What every rule has: who says in public that it holds."""
+    """The field of every rule: the public source that states it."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"source"})
 
@@ -54,7 +53,7 @@ class Statement(FrozenModel):
 
 
 class Never(Statement):
-    """A condition that no row may meet.  Where it is null (unknown), the row may be."""
+    """A condition that no row may meet.  A row for which it is null (unknown) is allowed."""
 
     never: str = Field(
         description="Condition that no row may meet: `age < 15 and wage is not null`. With linked rows also "
@@ -111,7 +110,7 @@ class Lookup(FrozenModel):
 
 
 class OneOf(Statement):
-    """Columns of 0 and 1, exactly one of them 1 in every row: one attribute inside, measured once."""
+    """Columns of 0 and 1, exactly one of them 1 in every row; they are counted as one attribute."""
 
     one_of: tuple[str, ...] = Field(
         min_length=2,
@@ -189,9 +188,9 @@ def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
 def list_conditions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[int, Node]:
     """Return the conditions of the ``never`` rules, by rule number from 0; ``columns``: the released columns.
 
-    ``words``: for the rows of a person that they may name.
+    ``words``: the words for other rows of a person that they may use.
 
-    Raises FieldError for a condition that is no expression over the columns.
+    Raises FieldError for a condition that is not an expression over the columns.
     """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {i: parse_condition(rule.never, types, words) for i, rule in enumerate(rules) if isinstance(rule, Never)}

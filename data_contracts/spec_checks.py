@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.columns.shared_fields import Binned
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import (
     Derive,

@@ -6,12 +6,11 @@ If a default differs from the paper's value, the field's description says why.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 
 SHARD_ROWS = 2_000_000
 """The most rows per shard of the synthetic table, unless the spec says otherwise; figures: docs/operations/scale.md."""
@@ -206,6 +205,10 @@ class Rows(FrozenModel):
         le=2**31 - 1,
         description="More rows than this are made in shards and written as a folder of parts, to bound memory.",
     )
+
+    def vary(self, **values: int) -> Self:
+        """Return the same choices from another seed, or with less work, for a part of the rows or a first version."""
+        return self.model_copy(update=values)
 
     @field_validator("rows")
     @classmethod

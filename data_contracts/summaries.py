@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.rule_language import (
@@ -85,17 +85,17 @@ class Summary:
             raise FieldError(f"`{self.of}` is a {node.type}, and {self.function}() is of numbers", "Name a number")
         return node
 
-    def find_codes(self, cuts: Sequence[float], most: int) -> NDArray[np.bool_] | None:
+    def find_codes(self, cuts: Sequence[float], limit: int) -> NDArray[np.bool_] | None:
         """Return for which codes of its figure it holds, shape (cuts + 1,); None if the codes do not decide it.
 
-        ``cuts``: a figure's code is the number of cuts at or below it; ``most``: the most rows of a person.
+        ``cuts``: a figure's code is the number of cuts at or below it; ``limit``: the most rows of a person.
         """
         codes = np.arange(len(cuts) + 1)
         if self.function in OF_TRUTH:
             return codes > 0
         above = []
         for edge in self.edges:
-            if self.function in WHOLE and (edge <= 0 or edge > _find_largest(self.function, most)):
+            if self.function in WHOLE and (edge <= 0 or edge > _find_largest(self.function, limit)):
                 above.append(np.full(len(codes), edge <= 0))
             elif edge in cuts:
                 above.append(codes > list(cuts).index(edge))
@@ -151,19 +151,19 @@ class MeasuredSummary:
         return self.about.function == "change"
 
 
-def _find_largest(function: str, most: int) -> int:
-    """Return the largest number of rows, or of runs of rows, of a person with ``most`` rows."""
-    return (most + 1) // 2 if function == "spells" else most
+def _find_largest(function: str, limit: int) -> int:
+    """Return the largest number of rows, or of runs of rows, of a person with ``limit`` rows."""
+    return (limit + 1) // 2 if function == "spells" else limit
 
 
-def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[MeasuredSummary, ...]:
-    """Return the figures of the statements, without duplicates; ``most``: the most kept rows of a person.
+def list_measured_summaries(statements: Sequence[Summary], limit: int) -> tuple[MeasuredSummary, ...]:
+    """Return the figures of the statements, without duplicates; ``limit``: the most kept rows of a person.
 
     Each number of rows has its own code.  Figures with too many values are cut where the statements change.
     """
     by_name: dict[str, MeasuredSummary] = {}
     for statement in statements:
-        largest = _find_largest(statement.function, most) if statement.function in WHOLE else MOST_CLASSES
+        largest = _find_largest(statement.function, limit) if statement.function in WHOLE else MOST_CLASSES
         if statement.function in OF_TRUTH:
             cuts: set[float] = {1.0}
         elif largest < MOST_CLASSES:

@@ -11,8 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, holds, is_nullable
 from privsyn.data_contracts.columns.category_columns import CategoryValue
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.prior import check_statement
 

@@ -17,15 +17,13 @@ from pydantic.fields import FieldInfo
 
 from privsyn.data_contracts import columns, mechanism_options, step_options
 from privsyn.data_contracts.csv_options import CsvOptions
-from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import write_form_text
-from privsyn.data_contracts.pooled_releases import EarlierCells
 from privsyn.data_contracts.presets import FOCUS_WEIGHT, RELATIONS
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.prior import EarlierCells, Prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About
-from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.release_spec import EngineChoice, ReleaseSpec
 from privsyn.data_contracts.rules import Derive, Lookup, Never, OneOf
 from privsyn.data_contracts.totals import KnownTotal
 

@@ -5,9 +5,8 @@ The ledger holds no private value, so all of it may be shown to those who may se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -28,7 +27,7 @@ BAR = 20
 
 
 class BudgetReport(BaseModel):
-    """What the report shows: a row a data set, and whether the ledger adds up."""
+    """The report: one row per data set, and whether the ledger adds up."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,13 +43,13 @@ class BudgetReport(BaseModel):
     persist_result=False,
 )
 def budget_report(dataset: str | None = None) -> BudgetReport:
-    """Show what has been spent of each data set's lifetime budget, with the audit's verdict.
+    """Show the spent part of each data set's lifetime budget, with the audit's verdict.
 
     Args:
-        dataset: One data set; without it, all.
+        dataset: One data set; default: all.
 
-    Fails with a LedgerError when the ledger does not add up, after showing it.  A ledger that does not exist yet is no
-    error, and is not made.
+    Fails with a LedgerError when the ledger does not add up, after showing it.  A missing ledger is not an error, and
+    is not created.
     """
     try:
         with hide_private_errors("budget report"):
@@ -75,7 +74,7 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
 
 
 def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
-    """Return the report of the ledger at ``address``.  Raises RequestError for a data set that it does not know."""
+    """Return the report of the ledger at ``address``.  Raises RequestError for an unknown data set."""
     view = LedgerView(Settings(ledger=address))
     try:
         ledger = view.opened(dataset)
@@ -110,17 +109,13 @@ def describe_budgets(report: BudgetReport) -> str:
         return f"The ledger {report.ledger} has no data set yet: the first release makes its entry."
     verdict = "\n".join(f"- **PROBLEM:** {problem}" for problem in report.problems)
     verdict = verdict or "The chain of entries and every sum were recomputed: no problem found."
-    table = _format_markdown_table(report.rows)
+    head = list(report.rows[0])
+    lines = [" | ".join(head), "|".join("---" for _ in head), *(" | ".join(row.values()) for row in report.rows)]
+    table = "\n".join(f"| {line} |" for line in lines)
     return f"# Privacy budgets\n\n{table}\n\n{AT_CAP_DELTA}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
 
 
 def describe_calendar(report: BudgetReport) -> str:
-    """Return in a sentence how many periods are missed, or refused for want of budget."""
+    """Return in one sentence the number of periods that are missed, or refused by the budget."""
     states = [row["state"] for row in report.calendar]
     return f"The last periods of each data set: {states.count('missed')} missed, {states.count('refused')} refused"
-
-
-def _format_markdown_table(rows: Sequence[dict[str, Any]]) -> str:
-    head = list(rows[0])
-    lines = [" | ".join(head), "|".join("---" for _ in head), *(" | ".join(row.values()) for row in rows)]
-    return "\n".join(f"| {line} |" for line in lines)

@@ -1,4 +1,4 @@
-"""The settings of a command that calls a flow in its own process; a worker's runs take them from the environment."""
+"""The settings of a command that calls a flow in its own process; runs of a worker take theirs from the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _given: ContextVar[Settings | None] = ContextVar("privsyn_settings", default=Non
 
 @contextmanager
 def use_settings(settings: Settings) -> Iterator[None]:
-    """Let flows that are called inside use ``settings``."""
+    """Use ``settings`` in flows that are called inside the block."""
     token = _given.set(settings)
     try:
         yield
@@ -22,5 +22,5 @@ def use_settings(settings: Settings) -> Iterator[None]:
 
 
 def get_settings() -> Settings:
-    """Return the caller's settings; without any, the environment's."""
+    """Return the caller's settings, else the environment's."""
     return _given.get() or Settings()

@@ -1,7 +1,7 @@
 """The comparison flow: several methods on one table, as a Prefect flow that leaves a private folder.
 
-Its figures are exact functions of the real rows: none reaches Prefect's database or pages, only how many runs are
-done and where the results lie.
+Its figures are exact functions of the real rows: none reaches Prefect's database or pages, which show only the number
+of finished runs and the place of the results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.comparison.compare_methods import (
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.compare_methods import (
     DEFAULT_EPSILONS,
     DEFAULT_METHODS,
     MOST_SEEDS,
@@ -24,9 +26,7 @@ from privsyn.comparison.compare_methods import (
     Compared,
     Report,
 )
-from privsyn.comparison.compare_methods import compare as compare_methods
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.compare_methods import compare as compare_methods
 from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors
@@ -36,7 +36,7 @@ Epsilon = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class CompareSummary(BaseModel):
-    """Where a comparison's results lie; holds no figure of them."""
+    """The place of a comparison's results, without any figure."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,14 +62,14 @@ def compare(
     """Run and score every method at every epsilon with every seed. NOT private: the noise is seeded, the figures exact.
 
     Args:
-        spec: The release spec; it names the table, the columns, delta and the settings of the method `default`.
-        methods: Names of methods; a wrong one is answered with all names.
-        epsilons: Delta is the spec's.
+        spec: The release spec: the table, the columns, delta and the settings of the method `default`.
+        methods: Names of methods; a wrong name is refused with a list of all names.
+        epsilons: Epsilons, with the spec's delta.
         seeds: Repetitions, with the seeds 0, 1, ...
-        holdout: Real rows that no method sees: for models and attacks.
+        holdout: Real rows that no method sees, for models and attacks.
         settings: Labels, queries, groups, hierarchies; all have defaults.
 
-    The results land in private/compare/ and are private.  Nothing is charged, since nothing is released.
+    The results are private, in private/compare/.  Nothing is charged, because nothing is released.
     """
     try:
         with hide_private_errors("comparison"):
@@ -89,7 +89,7 @@ def compare(
 
 
 def _report_progress(dataset: str) -> Report:
-    """Show how many runs are done on the run page, where there is one."""
+    """Show the number of finished runs on the run page, if there is one."""
     if FlowRunContext.get() is None:
         return lambda work, done, total: None
     artifact: UUID = create_progress_artifact(

@@ -9,7 +9,7 @@ from privsyn.specs.spec_file import load_spec
 
 
 def read_spec(path: str) -> dict[str, Any]:
-    """Prefect build step: ``{"spec": ...}``, the release spec in the file ``path`` as JSON.
+    """Return ``{"spec": ...}``, the release spec in the file ``path`` as JSON, for a Prefect build step.
 
     ``data`` becomes absolute.  Fields at their defaults are left out: the run form fills them in, and the columns,
     which it shows as JSON, stay short.  Raises RequestError if the spec is wrong.

@@ -1,7 +1,7 @@
 """The evaluation flow: a release against the private table, as a Prefect flow that leaves a private report.
 
-Prefect's database and pages are not the private zone: no figure, result or error text of the evaluation reaches them,
-only where the report lies.
+Prefect's database and pages are not the private zone. Of the evaluation they get only the report's place: no figure,
+result or error text.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors, label_run
 from privsyn.flows.states import DATASET, make_failed_state
-from privsyn.storage.find_release import find_release
-from privsyn.storage.released_files import read_manifest
+from privsyn.storage.released_files import find_release, read_manifest
 
 
 class EvaluationSummary(BaseModel):
-    """Where an evaluation's report lies; holds no figure."""
+    """The place of an evaluation's report, without any figure."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,14 +56,14 @@ def evaluate(
 
     Args:
         release: The run's name, or its folder under released/.
-        data: The private table, CSV or Parquet; without it, the one that the run remembers.
+        data: The private table; default: the table that the run remembers.
         holdout: Real rows that the release has not seen, for models and attacks.
         against: Other synthetic tables of the same columns.
         settings: Labels, queries, groups, hierarchies; all have defaults.
         epsilon_report: Instead of the private report, release a few noisy headline figures at this epsilon, charged to
             the data set's budget.
 
-    The report lands in private/reports/ and is private: it is computed from the private rows without noise.
+    The report is in private/reports/. It is private, because it is computed from the private rows without noise.
     """
     try:
         with hide_private_errors("evaluation"):

@@ -1,7 +1,7 @@
-"""Gauges for Prometheus, as files that the node exporter's textfile collector reads: budgets, ends, verification.
+"""Gauges for Prometheus (budgets, ends of runs, verification), as files for the node exporter's textfile collector.
 
-All of it stands in the ledger or on the run pages; nothing is read from rows.  Each file has gauges of its own, since
-the collector refuses one that two files have.
+Everything in them is in the ledger or on the run pages; nothing is read from rows.  No two files share a gauge, because
+the collector refuses that.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LAST_RUN, LAST_RUN_WORDS = "privsyn_last_run_timestamp_seconds", "End of the las
 
 
 def note_success(budget: DatasetSummary, settings: Settings) -> None:
-    """Write when a release of the data set last ended well, and its budget.
+    """Write the time of the data set's last successful release, and its budget.
 
-    Does nothing where PRIVSYN_METRICS is unset.  Raises PrivsynError if the files cannot be written.
+    Does nothing if PRIVSYN_METRICS is unset.  Raises PrivsynError if the files cannot be written.
     """
     if settings.metrics is None:
         return
@@ -42,7 +42,7 @@ def note_success(budget: DatasetSummary, settings: Settings) -> None:
 
 
 def note_run(dataset: str, flow: str, settings: Settings) -> None:
-    """Write when a run of the flow last ended well; else as :func:`note_success`."""
+    """Write the time of the flow's last successful run; otherwise as :func:`note_success`."""
     if settings.metrics is None:
         return
     registry = CollectorRegistry()
@@ -52,7 +52,7 @@ def note_run(dataset: str, flow: str, settings: Settings) -> None:
 
 
 def note_verification(problems: Sequence[str], settings: Settings) -> None:
-    """Write when the ledger was last verified, and how many problems were found; else as :func:`note_success`."""
+    """Write the time of the last verification and its number of problems; otherwise as :func:`note_success`."""
     if settings.metrics is None:
         return
     registry = CollectorRegistry()
@@ -65,7 +65,7 @@ def note_verification(problems: Sequence[str], settings: Settings) -> None:
 
 
 def _write(file: Path, registry: CollectorRegistry) -> None:
-    """Replace the file at once; the exporter is another user, so all may read it."""
+    """Replace the file in one step, readable by everyone because the exporter is another user."""
     with translate_os_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(file), registry)

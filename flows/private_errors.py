@@ -1,6 +1,6 @@
-"""Errors that leave a flow: they hold words for people only, and the private zone keeps the rest.
+"""Errors that leave a flow: they hold only words for people; the private zone keeps the rest.
 
-The words are the run form's: fields of Prefect's form, and the worker's variables as settings.
+The words are those that a run form shows: its fields, and the worker's variables as settings.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ FORM = Vocabulary(
 def hide_private_errors(work: str) -> Iterator[None]:
     """Let only errors for people out of the block, in the run form's words; ``work`` is the name of the work.
 
-    The errors behind them are left out: Prefect logs the whole chain of an error to its database, and the text of, say,
-    a parser's error may quote a row.  The chain is kept in the private zone instead, as ``failure.txt``.
+    The errors behind them are left out, because Prefect logs the whole chain to its database, and a parser's error,
+    say, may quote a row.  The private zone keeps the chain as ``failure.txt``.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def hide_private_errors(work: str) -> Iterator[None]:
 
 
 def _keep_privately(error: Exception) -> None:
-    """Write the whole error into the private zone, for its owner only; a full disk must not hide the error itself."""
+    """Write the whole error into the private zone, for its owner only; a full disk does not hide the error."""
     root = get_settings().private_root
     with suppress(OSError):
         root.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,7 +1,7 @@
 """The release flow: private table in, differentially private synthetic table out.
 
-Its tasks, by their names in the UI and in PrivSyn's order (Algorithm 3); budget is spent by the releases alone;
-in brackets: the releases that have a step:
+Its tasks, with their names in the UI, in the order of Algorithm 3. Only release steps spend budget. In brackets: the
+releases that have a step.
 
     Encode                        transform     the private rows as codes of the public domain
     Rung counts                   release       rough counts of intervals that double in width [ordered columns without
@@ -23,7 +23,7 @@ in brackets: the releases that have a step:
                                                   cells]
     Plan halves                   postprocess   each column in two halves of about equal counts [before triple scores]
     Halve rows                    transform     the rows in the merged codes [before triple scores]
-    Triple scores                 release       how much two columns together say of one in focus [`focus` asks for
+    Triple scores                 release       how well two columns together predict one in focus [`focus` asks for
                                                   triples]
     Plan sets                     postprocess   the cells of each named set, as many as the noise allows [before sets
                                                   are measured]
@@ -70,6 +70,7 @@ from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
 from pydantic import Field
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
 from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
@@ -87,7 +88,6 @@ from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import Published, ReleaseSummary, publish, summarize
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
@@ -108,15 +108,15 @@ def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | No
     """Run PrivSyn on the private table that ``spec`` names.
 
     Args:
-        spec: The release spec; the same model as the YAML file.
-        fresh: Draw new noise although a cached release exists; costs budget.
-        new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
+        spec: The release spec, in the form of the YAML file.
+        fresh: Draw new noise even if a cached release exists; costs budget.
+        new_dataset: The reason for a second budget if the table was released under another name; the ledger keeps it.
 
-    Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
-    private for adding or removing one person (``spec.unit``), by the sum of the release steps' prices.  The ledger
-    reserves that sum before anything is counted.
+    Returns the release and its cost.  Privacy: the released files are (epsilon, delta)-differentially private for
+    adding or removing one person (``spec.unit``), by the sum of the release steps' prices.  The ledger reserves that
+    sum before anything is counted.
 
-    A release that the ledger's cap refuses ends in a FAILED state named Refused; a broken data contract ends in one
+    A release that the cap refuses ends in a FAILED state named Refused.  A broken data contract ends in a FAILED state
     named ContractFailed (flows/states.py).  The caller gets BudgetRefusedError or ContractError.
     """
     return run_release(spec, fresh=fresh, new_dataset=new_dataset)
@@ -131,11 +131,11 @@ def run_release(
     calendar: str | None = None,
     new_dataset: str | None = None,
 ) -> ReleaseSummary:
-    """Return the body of this flow and of the scheduled one (flows/schedule.py), with the same results.
+    """Run the body of this flow and of the scheduled one (flows/schedule.py), with the same results.
 
-    ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
-    state named Cached and gives the earlier release's summary.  ``early``: why it is released before it begins;
-    ``calendar``: the time zone by which it begins (None: this computer's).
+    ``period``: the period to release.  If it is released already, the flow run ends in a COMPLETED state named Cached
+    and returns the earlier release's summary.  ``early``: the reason for releasing it before it begins.  ``calendar``:
+    the time zone in which it begins (None: this computer's).
     """
     try:
         with hide_private_errors("release"):
@@ -172,7 +172,7 @@ def run_release(
 
 
 def _warn(sentence: str) -> None:
-    """Log the sentence in the flow run; outside one, as Python does."""
+    """Log the sentence in the flow run, or warn with Python outside a flow run."""
     if FlowRunContext.get() is None:
         log_warning(sentence)
     else:
@@ -180,10 +180,10 @@ def _warn(sentence: str) -> None:
 
 
 def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
-    """Run one step as a Prefect task of the step's name; a step with whole cached outputs shows as Cached.
+    """Run one step as a Prefect task with the step's name; a step with complete cached outputs shows as Cached.
 
-    The kind stands in the run's name and not in a tag, because Prefect asks its server for a slot of each tag.  A busy
-    server on SQLite answers late: a release of 662,000 rows waited 12 of 72 seconds.
+    The kind is in the run's name, not in a tag, because Prefect asks its server for a slot for each tag.  A busy SQLite
+    server answers late: a release of 662,000 rows waited 12 of 72 seconds.
     """
     run.report(step.name, 0, 1)
     prefect_task = Task(
@@ -211,9 +211,9 @@ def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
 
 
 def _run_publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
-    """Publish the release as a Prefect task after the last step: the run's page shows it, and how long it takes.
+    """Publish the release as a Prefect task after the last step, so that the run's page shows it and its duration.
 
-    Nothing is kept of its result, and it is never cached: the folder itself says whether it is whole.
+    Its result is not kept and never cached: the folder itself shows whether it is complete.
     """
 
     def publish_after(last: StepRefs) -> Published:  # the page draws the line from that step
@@ -225,7 +225,7 @@ def _run_publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
 
 
 def _is_reusable(run: Run, step: Step) -> bool:
-    """Return whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
+    """Return whether a cached reference may be used: its files are complete, and Prefect still has its result file."""
     record = run.store.private_root / "prefect" / "records" / _format_record_name(step.name, run.keys[step.name])
     try:
         result = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"])
@@ -237,12 +237,12 @@ def _is_reusable(run: Run, step: Step) -> bool:
 
 
 def _locate_results(run: Run) -> Path:
-    """Return the folder of Prefect's results, references only, which all runners share."""
+    """Return the folder of Prefect's results (references only), which all runners share."""
     return run.store.private_root / "prefect" / "results"
 
 
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
-    """Return the body of every Prefect task, which runs one step.  Its parameters hold references only."""
+    """Run one step, as the body of every Prefect task.  Its parameters hold references only."""
     run = _current.get()
     declared = get_step(run.steps, step)
     with hide_private_errors("release"):
@@ -274,7 +274,7 @@ def _report(step: str, done: int, total: int) -> None:
 
 @contextmanager
 def _report_to(progress: ReportProgress) -> Iterator[None]:
-    """Send progress of the step that runs inside to its bar."""
+    """Send the progress of the step inside the block to its bar."""
     token = _progress.set(progress)
     try:
         yield
@@ -284,7 +284,7 @@ def _report_to(progress: ReportProgress) -> Iterator[None]:
 
 @contextmanager
 def report_steps(reporter: ReportProgress) -> Iterator[None]:
-    """Send progress of releases run inside to ``reporter`` (step, done, total)."""
+    """Send the progress of releases inside the block to ``reporter`` (step, done, total)."""
     token = _reporter.set(reporter)
     try:
         yield
@@ -295,7 +295,7 @@ def report_steps(reporter: ReportProgress) -> Iterator[None]:
 def log_lock_holder(dataset: str, settings: Settings) -> None:
     """Log one line if another release of ``dataset`` is running now.  Outside a flow run, does nothing.
 
-    It is a look, not a promise: the lock itself decides.  An error here fails nothing.
+    The lock itself decides; this is information only.  An error here fails nothing.
     """
     context = FlowRunContext.get()
     if context is None:
@@ -308,7 +308,7 @@ def log_lock_holder(dataset: str, settings: Settings) -> None:
 
 
 def _is_held(dataset: str, settings: Settings) -> bool:
-    """Return whether the data set's lock is held; taken and given back where it is not."""
+    """Return whether the data set's lock is held; a free lock is taken and released."""
     file = settings.private_root / "locks" / f"{make_safe_name(f'release-{dataset}')}.lock"
     if not file.exists():
         return False
@@ -320,7 +320,7 @@ def _is_held(dataset: str, settings: Settings) -> bool:
 
 
 def _name_holder(dataset: str, context: FlowRunContext) -> str:
-    """Return the runs of this server that release the data set, but for this one."""
+    """Return the other runs of this server that release the data set."""
     own_id = context.flow_run.id if context.flow_run is not None else None
     running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
     with get_client(sync_client=True) as client:

@@ -1,4 +1,4 @@
-"""The scheduled release: one release a period of a table that grows, until the ledger's cap refuses."""
+"""The scheduled release: one release of a growing table per period, until the cap refuses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from prefect.context import FlowRunContext
 from prefect.runtime import flow_run as this_run
 from pydantic import Field
 
+from privsyn.base.calendar_periods import check_period, name_period
 from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.data_contracts.policy import Every
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.release import NewDataset, run_release
 from privsyn.flows.states import make_failed_state
-from privsyn.ledgers.calendar_periods import Every, check_period, name_period
 from privsyn.publish.folder import ReleaseSummary
 
 Zone = Annotated[str, Field(description="IANA time zone, such as Europe/Berlin.")]
@@ -27,7 +28,7 @@ Early = Annotated[str, Field(description="Why the period is released before it b
 
 
 def _name_run() -> str:
-    """``people 2026-11``; only the data set where the request names no period of the calendar, which the run says."""
+    """Return ``people 2026-11``; only the data set if the request names no valid period, which the run then refuses."""
     parameters = this_run.parameters  # without defaults
     dataset = str(parameters["spec"].dataset)
     try:
@@ -58,15 +59,15 @@ def scheduled_release(
     Args:
         spec: The release spec; its table is usually a folder to which files are added.
         every: How long a period is.
-        time_zone: The calendar that says in which period a moment lies; without it, the schedule's, else UTC.
-        period: The period to release, for example a missed one; without it, the period of the scheduled start.
-        early: Why the period is released before it begins, on that calendar; kept in the ledger.
-        catchup: Whether runs that waited for a worker all release, in order; without it, only the latest does.
-        new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
+        time_zone: The calendar of the periods; default: the schedule's, else UTC.
+        period: The period to release, for example a missed one; default: the period of the scheduled start.
+        early: The reason for releasing the period before it begins; the ledger keeps it.
+        catchup: Whether all runs that waited for a worker release, in order; default: only the latest.
+        new_dataset: The reason for a second budget if the table was released under another name; the ledger keeps it.
 
-    A late run keeps the period that it was scheduled in.  A period that is released already ends the run in a COMPLETED
-    state named Cached.  A refusal by the cap ends it in a FAILED state named Refused, before the table is opened.
-    Privacy: every period draws and pays anew, whether or not the table changed; else like ``release``.
+    A late run keeps the period in which it was scheduled.  If the period is released already, the run ends in a
+    COMPLETED state named Cached.  If the cap refuses, it ends in a FAILED state named Refused, before the table is
+    opened.  Privacy: every period draws and pays again, whether or not the table changed; otherwise as ``release``.
     """
     try:
         with hide_private_errors("release"):
@@ -77,9 +78,9 @@ def scheduled_release(
 
 
 def _find_period(every: Every, zone: str | None, period: str | None) -> tuple[str, str | None]:
-    """Return the label of the period, and the time zone by which it begins (None: this computer's).
+    """Return the label of the period, and the time zone in which it begins (None: this computer's).
 
-    Raises RequestError for a wrong one, or a zone that is unknown or cannot be told.
+    Raises RequestError for a wrong period, or a time zone that is unknown or cannot be found.
     """
     if period is not None:
         return check_period(period), zone or _get_schedule_zone()
@@ -88,9 +89,9 @@ def _find_period(every: Every, zone: str | None, period: str | None) -> tuple[st
 
 
 def _get_schedule_zone() -> str | None:
-    """Return the time zone of the schedule that made this run, or of all of its deployment's; UTC without a schedule.
+    """Return the time zone of the schedule of this run, or of all its deployment's schedules; UTC without one.
 
-    None of a run without a deployment, which a program or a command starts.
+    None for a run without a deployment, started by a program or a command.
     """
     context = FlowRunContext.get()
     run = context.flow_run if context is not None else None

@@ -1,6 +1,6 @@
-"""The states in which flow runs end, by name, and the labels that say what a release left of the budget.
+"""The states in which flow runs end, by name, and the labels about a release's budget.
 
-The server needs the names when it starts anew, and nothing that makes a release: that is loaded where it is used.
+The server needs only the names when it starts; code that makes releases is loaded where it is used.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ FEW_RELEASES = 3
 
 
 def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> dict[str, str | float | int]:
-    """Return the labels of a release of the ``price`` (rho, above 0), which has ``drawn`` noise or found it.
+    """Return the labels of a release of this ``price`` (rho, above 0), which has ``drawn`` noise or found it.
 
-    All of it is public: it stands in the ledger and in the certificate.
+    All of it is public: ledger and certificate have it.
     """
     remaining = budget.remaining_rho
     more = int(remaining / price)
@@ -79,7 +79,7 @@ _told: set[str] = set()
 
 
 def _log_failure(state: State[Any]) -> None:
-    """Log how the flow run ends, once and at level ERROR: Prefect's own line of it is at level INFO."""
+    """Log the end of the flow run once at level ERROR; Prefect's own line is at level INFO."""
     line = f"Finished in state {state}"
     for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
         logging.getLogger(logger).addFilter(_is_not_told)
@@ -95,13 +95,12 @@ def _is_not_told(record: logging.LogRecord) -> bool:
 
 
 def make_failed_state(error: PrivsynError) -> State[Any]:
-    """Return the FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
+    """Return the FAILED state of a flow run that ``error`` ends; the flow returns it instead of a result.
 
-    An error that is raised would be logged with sixty lines of where it came from; a state is one line,
-    at level ERROR.
-    Its message is the error's paragraph: of a refusal, the ledger's figures (spent, asked, cap, left), which are
-    public; of a contract, names of tables and expectations.  It holds nothing read from rows.  The caller of the
-    flow receives ``error`` as an exception.  Outside a flow run, raises ``error``.
+    A raised error would be logged with a traceback of sixty lines; a state is one line at level ERROR.  Its message is
+    the error's paragraph.  For a refusal it has the ledger's public figures (spent, asked, cap, left), for a contract
+    the names of tables and expectations, and nothing read from rows.  The caller of the flow receives ``error`` as an
+    exception.  Outside a flow run, raises ``error``.
     """
     if FlowRunContext.get() is None:
         raise error from None
@@ -113,7 +112,7 @@ def make_failed_state(error: PrivsynError) -> State[Any]:
 
 
 def make_released_state(summary: ReleaseSummary) -> Any:
-    """Return the COMPLETED state of a release; its message has rows, promise, cost, place, and what was drawn.
+    """Return the COMPLETED state of a release; its message has rows, promise, cost, place, and the drawn noise.
 
     The caller of the flow receives ``summary``.  Outside a flow run, returns it.
     """
@@ -129,10 +128,10 @@ def make_released_state(summary: ReleaseSummary) -> Any:
 
 
 def make_already_released_state(error: PeriodReleasedError, settings: Settings) -> Any:
-    """Return the COMPLETED state of a flow run whose period was released before; its message names that release.
+    """Return the COMPLETED state of a flow run whose period was released before; its message names the release.
 
-    The caller of the flow receives the earlier release's summary, or None if its folder is not there any more.  Outside
-    a flow run, returns the summary itself.
+    The caller of the flow receives the earlier release's summary, or None if its folder is gone.  Outside a flow run,
+    returns the summary itself.
     """
     from privsyn.publish.folder import read_summary
 

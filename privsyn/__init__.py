@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from privsyn.base.errors import LedgerError as LedgerError
     from privsyn.base.errors import PrivsynError as PrivsynError
     from privsyn.base.errors import RequestError as RequestError
-    from privsyn.comparison.compare_methods import Compared as Compared
     from privsyn.data_contracts.release_spec import ReleaseSpec as ReleaseSpec
+    from privsyn.evaluation.comparison.compare_methods import Compared as Compared
+    from privsyn.evaluation.forecasts.forecast import Forecast as Forecast
     from privsyn.evaluation.private_evaluation import Report as Report
-    from privsyn.forecasts.forecast import Forecast as Forecast
 
 _MODULES = {
     "api.release": ("improve", "release"),
@@ -49,11 +49,11 @@ _MODULES = {
     "api.open_release": ("open_release", "Release"),
     "data_contracts.release_spec": ("ReleaseSpec",),
     "evaluation.private_evaluation": ("Report",),
-    "comparison.compare_methods": ("Compared",),
+    "evaluation.comparison.compare_methods": ("Compared",),
     "api.rerun": ("Rerun",),
     "api.check": ("CheckReport",),
     "api.estimate": ("Estimate",),
-    "forecasts.forecast": ("Forecast",),
+    "evaluation.forecasts.forecast": ("Forecast",),
     "api.ledger": ("LedgerView",),
     "base.errors": ("PrivsynError", "RequestError", "BudgetRefusedError", "LedgerError", "ContractError"),
 }
@@ -67,7 +67,7 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'privsyn' has no attribute {name!r}")
-    from privsyn.base.loading import pause_gc
+    from privsyn.base.process_memory import pause_gc
 
     with pause_gc():
         value = getattr(import_module(f"privsyn.{_PLACES[name]}"), name)

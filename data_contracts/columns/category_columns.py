@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.columns.shared_fields import Nullable
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 
 MAX_CODES = 1_000_000
 """The most codes of one column; keeps a typing error in the spec from asking for gigabytes."""

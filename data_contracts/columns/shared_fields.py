@@ -1,17 +1,73 @@
-"""Fields shared by columns of several kinds."""
+"""Fields shared by columns of several kinds, and grids.
+
+A grid is the multiples of a step, as exact fractions, so that 3 steps of 0.1 are exactly the number 0.3.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
-from math import inf
+from math import ceil, floor, inf
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
+
+MAX_EXACT_STEPS = 2.0**52
+"""Numbers of steps below this are exact as floats."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _compute_first_step(numerator: int, denominator: int, low: float, above: bool) -> int:
+    """Return :meth:`Grid.first`, cached because a release asks for the same edges again and again.
+
+    Takes the step as two integers, because hashing a fraction takes longer than the rest of a cached call.
+    """
+    steps = Fraction(repr(low)) * Fraction(denominator, numerator)
+    return floor(steps) + 1 if above else ceil(steps)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The multiples of ``step`` > 0, counted from 0."""
+
+    step: Fraction
+
+    @classmethod
+    def of(cls, step: float) -> Grid:
+        """Return the grid of a decimal step."""
+        return cls(Fraction(repr(step)))
+
+    def first(self, low: float, *, above: bool = False) -> int:
+        """Return the number of the first multiple at or above ``low``; with ``above``, strictly above."""
+        return _compute_first_step(self.step.numerator, self.step.denominator, float(low), above)
+
+    def value(self, number: Any) -> Any:
+        """Return the multiples with these numbers (one, or an array of floats), each as its nearest float."""
+        return number * float(self.step.numerator) / float(self.step.denominator)
+
+    def below(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the largest multiple at or below each number; numbers too large for one stay."""
+        with np.errstate(all="ignore"):
+            steps = np.floor(numbers * float(self.step.denominator) / float(self.step.numerator))
+            steps = np.where(self.value(steps + 1) <= numbers, steps + 1, steps)
+            steps = np.where(self.value(steps) > numbers, steps - 1, steps)
+            return np.where(np.abs(steps) < MAX_EXACT_STEPS, self.value(steps), numbers)
+
+    def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return whether each number is a multiple; NaN is not."""
+        return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < MAX_EXACT_STEPS)
+
+
+def find_next_value(value: float, grid: Grid | None) -> float:
+    """Return the next multiple of the grid, or the next float."""
+    return float(np.nextafter(value, np.inf) if grid is None else grid.value(grid.first(value, above=True)))
+
 
 DEFAULT_BINS = 32
 """Bins of a numeric column with neither ``bins`` nor ``edges`` in the spec."""
@@ -24,13 +80,13 @@ EXACT = "Values with their own bin, such as 0 or 99999, inside the bounds or not
 
 
 class Described(FrozenModel):
-    """What every column has."""
+    """The fields of every column."""
 
     description: str = Field(default="", description="Free text for the release's note.")
 
 
 class Nullable(Described):
-    """What every column of values has."""
+    """The fields of every column with values."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"measured"})
 
@@ -84,15 +140,18 @@ class Binned(Nullable):
             raise FieldError("`edges` must name both ends, `min` first and `max` last")
         if not all(0 < b - a < inf for a, b in pairwise(values)):  # written so that NaN, from far bounds, is refused
             raise self._describe_bad_edges(values)
-        self._check_exact(getattr(self, "exact", ()))
-        return self
-
-    def _check_exact(self, exact: Sequence[Any]) -> None:
+        low, high = (getattr(self, bound, None) for bound in ("min", "max"))
+        if low is not None and high is not None and low > high:
+            raise self._describe_bad_edges(values)
+        if edges is not None and (edges[:1] != (low,) or edges[-1:] != (high,)):
+            raise FieldError("`edges` must start at `min` and end at `max`")
+        exact = getattr(self, "exact", ())
         if len(exact) > MOST_EXACT:
             raise FieldError(f"`exact` has at most {MOST_EXACT} values", "Use `edges` for the others")
         twice = next((value for i, value in enumerate(exact) if value in exact[:i]), None)
         if twice is not None:
             raise FieldError(f"`exact` names {twice} twice", "Remove one")
+        return self
 
     def _describe_bad_edges(self, values: tuple[float, ...]) -> FieldError:
         low, high = getattr(self, "min", None), getattr(self, "max", None)

@@ -1,8 +1,8 @@
 """The artifacts on a release's run page.
 
-Everything shown is released, in the public spec or in the ledger, and nothing of it may fail a release: by then it is
-whole, published and paid for.  An error is logged by its type.  The budget is a bar and a table: other releases, this
-one, what is left of the cap.
+Everything shown is released, in the public spec or in the ledger.  Nothing here may fail a release, which is complete,
+published and paid for by then; only an error's type is logged.  The budget is a bar and a table: other releases, this
+one, and the rest of the cap.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
-from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
+from privsyn.base.budget_words import format_share
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.step_tables import StepRefs, read_verdicts
@@ -48,19 +47,18 @@ from privsyn.publish.markdown import render_note
 from privsyn.publish.relations_picture import NAME, draw_picture, make_data_uri
 from privsyn.publish.release_note import Looks, list_looks
 from privsyn.storage.released_files import read_manifest
-from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
 ROWS_OF_CARD = 5
 """How many of its rows the card of a table shows."""
 
 
 def format_artifact_key(kind: str, dataset: str) -> str:
-    """Return the key of an artifact of a data set, under which its history stands: ``certificate-people``."""
+    """Return the key of a data set's artifact, which collects its history: ``certificate-people``."""
     return f"{kind}-{dataset.replace('_', '-')}"
 
 
 def name_run(name: str) -> None:
-    """Give the flow run the release's name, so that runs of one data set can be told apart.
+    """Give the flow run the release's name, to distinguish the runs of one data set.
 
     Outside a flow run, does nothing; an error is logged and fails nothing.
     """
@@ -117,7 +115,7 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
 
 
 def label_run(labels: Mapping[str, str | float | int]) -> None:
-    """Label the flow run, where there is one: the server's gauges and alerts are made from labels."""
+    """Label the flow run, if there is one: the server makes gauges and alerts from labels."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
@@ -126,7 +124,7 @@ def label_run(labels: Mapping[str, str | float | int]) -> None:
 
 
 def list_contract_rows(run: Run) -> list[dict[str, str]]:
-    """Return one row a rule of every step's tables: step, table, column, rule, and whether it held."""
+    """Return one row per rule of every step's tables: step, table, column, rule, and whether it held."""
     rows = []
     for step in run.steps:
         verdicts = read_verdicts(run.keys[step.name], run.records)
@@ -147,23 +145,22 @@ def list_contract_rows(run: Run) -> list[dict[str, str]]:
 
 
 def count_held(rows: Iterable[Mapping[str, str]]) -> str:
-    """Return ``145 of 145 rules held``; rows of steps that keep no rules are left out."""
+    """Return ``145 of 145 rules held``, without rows of steps that have no rules."""
     verdicts = [row["held"] for row in rows if row["rule"]]
     return f"{verdicts.count('yes')} of {len(verdicts)} rules held"
 
 
 def _add_picture(published: Published) -> str:
-    """Return the note with its picture inside, since a page of the server cannot read the folder."""
+    """Return the note with its picture embedded, because the server's page cannot read the folder."""
     if not published.pairs:
         return published.note
     return published.note.replace(f"]({NAME})", f"]({make_data_uri(draw_picture(published.pairs))})")
 
 
 def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
-    """Show the reason of a refusal, and what is left of the budget, on the flow run's page.
+    """Show the reason for a refusal, and the rest of the budget, on the flow run's page.
 
-    The page cuts a state's message after some words; here it is whole.  Outside a flow run, or without a ledger, does
-    nothing.
+    The page shortens a state's message; this shows all of it.  Outside a flow run, or without a ledger, does nothing.
     """
     if FlowRunContext.get() is None:
         return
@@ -185,7 +182,7 @@ def show_broken_contract(dataset: str, error: ContractError) -> None:
 
 @contextmanager
 def ignore_page_errors(part: str) -> Iterator[None]:
-    """Leave out of the page what cannot be shown, and log the error's type: the page never fails a release."""
+    """Skip what cannot be shown, and log the error's type: the page never fails a release."""
     try:
         yield
     except Exception as error:  # whatever it is: the release is whole and published
@@ -193,7 +190,7 @@ def ignore_page_errors(part: str) -> Iterator[None]:
 
 
 def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:
-    """Show the budget under one key for each data set, so that the artifact's history is the budget's."""
+    """Show the budget under one key per data set, so that the artifact's history is the budget's history."""
     budget = read_budget(ledger, dataset, charges)
     if budget is not None:
         page, key = format_budget_page(budget, ledger.name, now), format_artifact_key("budget", dataset)
@@ -217,7 +214,7 @@ def _format_files(run: Run, published: Published) -> str:
 
 
 def _show_tables(spec: ReleaseSpec, published: Published, release: str) -> None:
-    """Show a card of each of the tables that join: how many rows it has, what they are rows of, and its first ones."""
+    """Show a card for each of several tables: its number of rows, its parent table, and its first rows."""
     for name in list_linked_tables(spec):
         with pq.ParquetFile(published.folder / name_linked_file(name)) as file:
             rows = file.metadata.num_rows
@@ -232,7 +229,7 @@ def _show_tables(spec: ReleaseSpec, published: Published, release: str) -> None:
 
 
 def _link_report(run: Run) -> None:
-    """Say where the private report lies or would lie; its place is no secret, its content stays there."""
+    """Show the place of the private report, which is no secret; the content stays there."""
     place, name = run.private_report, run.name
     state = "It is there." if place.exists() else f"It is not there yet: `privsyn evaluate {name}` makes it."
     words = (
@@ -255,7 +252,7 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], release: str) -> str:
         build_overview,
         write_overview,
     )
-    from privsyn.report.overview_chart import draw_in_subprocess, make_data_uri
+    from privsyn.publish.overview_chart import draw_in_subprocess, make_data_uri
 
     overview = build_overview(ReleasedInputs.of_run(run, refs), run.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {release}"
@@ -271,15 +268,15 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], release: str) -> str:
 
 
 def format_certificate_page(c: Certificate, looks: Looks) -> str:
-    """Return Markdown: what is promised, what it cost, and how the one follows from the other."""
+    """Return Markdown: the promise, its price, and how one follows from the other."""
     return render_note("certificate.md.j2", c=c, looks=looks)
 
 
 def format_files_page(manifest: Manifest, folder: Path, private: Path, report: Path, web: str) -> str:
-    """Return Markdown: the released files with links, sizes and hashes, and where the private ones lie.
+    """Return Markdown: the released files with links, sizes and hashes, and the place of the private files.
 
-    ``web``: the web address of the released root, empty if it has none; then the links name files, which browsers open
-    from their address bar only.
+    ``web``: the web address of the released root. If empty, the links name files, which browsers open only from their
+    address bar.
     """
     return render_note(
         "files.md.j2",
@@ -299,56 +296,28 @@ _WIDTH, _BAR = 640, 32
 
 @dataclass(frozen=True)
 class BudgetShares:
-    """A data set's cap as rho, and the shares of it that add up to it; epsilons are at the cap's delta."""
+    """A data set's spending, and this release's part of it (rho)."""
 
-    dataset: str
-    cap: Guarantee
-    accountant: CapAccountant
-    cap_rho: Fraction
-    others: Fraction
+    summary: DatasetSummary
     this: Fraction
-    last: Fraction | None = None
 
     @classmethod
     def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> BudgetShares:
-        """From the ledger's figures; ``keys``: the charges that this release rests on, whichever run paid them."""
+        """Return the shares by the ledger; ``keys``: the charges of this release, whichever run paid them."""
         charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
-        this = sum((charged[key] for key in set(keys) & set(charged)), Fraction(0))
-        others = summary.rho - this
-        return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, others, this, summary.last_rho)
-
-    @property
-    def used(self) -> Fraction:
-        """What all releases have taken of the cap (rho)."""
-        return self.others + self.this
-
-    @property
-    def words(self) -> str:
-        """The used share of the cap, and how many more releases like the last one fit, in words."""
-        return describe_use(self.used, self.cap_rho, self.last)
-
-    @property
-    def left(self) -> Fraction:
-        """What no release has taken of the cap (rho, never below 0)."""
-        return max(self.cap_rho - self.used, Fraction(0))
+        return cls(summary, sum((charged[key] for key in set(keys) & set(charged)), Fraction(0)))
 
     def parts(self) -> dict[str, Fraction]:
         """Name -> rho, in the order of the bar."""
-        return {OTHERS: self.others, THIS: self.this, LEFT: self.left}
+        return {OTHERS: self.summary.rho - self.this, THIS: self.this, LEFT: self.summary.remaining_rho}
 
     def share(self, rho: Fraction) -> float:
         """Return a price as a share of the cap, 0 to 1."""
-        return float(rho / self.cap_rho)
+        return float(rho / self.summary.cap_rho)
 
     def format_share(self, rho: Fraction) -> str:
         """Return a price as a percentage of the cap."""
-        return format_share(rho, self.cap_rho)
-
-    @property
-    def epsilon_words(self) -> str:
-        """What all releases together come to as an epsilon, beside the cap's own."""
-        epsilon = convert_rho_to_epsilon(self.used, self.cap.delta, self.accountant)
-        return describe_epsilon(epsilon, self.cap.epsilon, self.cap.delta)
+        return format_share(rho, self.summary.cap_rho)
 
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> BudgetShares | None:
@@ -358,12 +327,12 @@ def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Bud
 
 
 def format_budget_page(budget: BudgetShares, ledger: str, now: str) -> str:
-    """Return Markdown: the bar, the table, and ``now``, what this run did to it; ``ledger``: its address for people."""
+    """Return Markdown: the bar, the table, and ``now``, the effect of this run; ``ledger``: its address in words."""
     return render_note(
         "budget.md.j2",
         budget=budget,
         bar=draw_bar_uri(budget),
-        rows=[*budget.parts().items(), ("lifetime cap", budget.cap_rho)],
+        rows=[*budget.parts().items(), ("lifetime cap", budget.summary.cap_rho)],
         at_cap_delta=AT_CAP_DELTA,
         ledger=ledger,
         now=now,

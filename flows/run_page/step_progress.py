@@ -1,8 +1,8 @@
-"""Progress of long steps as Prefect progress artifacts, at no cost to the step and without a private figure.
+"""Progress of long steps as Prefect artifacts, at no cost to the step and without private figures.
 
-A release step counts the queries it has answered of those planned, a postprocess step its own iterations: both are
-public.  A transform step goes through private rows, so how far it is would tell how many there are: its bar goes from
-0 to 100 at the end.  That a step is long shows in its run time anyway, which the promise does not cover.
+A release step reports answered and planned queries, and a postprocess step its iterations; both are public.  Progress
+through private rows would reveal their number, so a transform step's bar jumps from 0 to 100 at the end.  The run time
+shows anyway that a step is long; the promise does not cover it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ UNITS = {
 
 
 def delete_bar(artifact: UUID) -> None:
-    """Take a bar off the run's page."""
+    """Remove a bar from the run's page."""
     with get_client(sync_client=True) as client:
         client.delete_artifact(artifact)
 
 
 class StepProgress:
-    """A context around a step's task; its bar, if one appears, belongs to the flow run that it is entered in.
+    """A context around a step's task; its bar, if any, belongs to the flow run in which it is entered.
 
-    On the run's graph a bar of a task run covers the names of the steps beside it, and a bar of the run the lowest
-    names.  So a bar is deleted when its step has ended well.  A thread of its own talks to the server: the step
-    itself only sets a number.  Nothing here fails a step.
+    On the run's graph, a task run's bar covers the names of neighbouring steps, and a run's bar the lowest names.  So a
+    bar is deleted when its step succeeds.  A separate thread talks to the server; the step only sets a number.  Nothing
+    here fails a step.
     """
 
     def __init__(self, step: Step) -> None:
@@ -56,17 +56,17 @@ class StepProgress:
         self._thread = Thread(target=copy_context().run, args=(self._show,), daemon=True)
 
     def report(self, step: str, done: int, total: int) -> None:
-        """Remember how far the step is, unless only private rows would tell."""
+        """Record the step's progress, unless it depends on private rows."""
         if self._step.kind is not StepKind.TRANSFORM and total > 0:
             self._percent = 100.0 * min(done / total, 1.0)
 
     def __enter__(self) -> StepProgress:
-        """Begin to wait for the step to become a long one."""
+        """Start to wait until the step counts as long."""
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Show the end, if there is a bar, and take it away; a failed step's stays where it was."""
+        """Show the end of the bar, if any, and remove it; a failed step's bar stays."""
         if error is None:
             self._percent, self._ended_well = 100.0, True
         self._done.set()

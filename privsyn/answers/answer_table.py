@@ -70,7 +70,7 @@ def answer_table(
     low: Any,
     high: Any,
     source: Sequence[str] | str,
-    about: str,
+    subject: str,
 ) -> pd.DataFrame:
     """Return a pandas table of answers; ``attrs["words"]`` explains each source and warns of misuse."""
     import pandas as pd
@@ -82,7 +82,7 @@ def answer_table(
     }
     sources = [source] * rows if isinstance(source, str) else list(source)
     table = pd.DataFrame({**columns, **figures, "source": sources})
-    table.attrs["about"] = about
+    table.attrs["about"] = subject
     table.attrs["words"] = [*(SOURCE_MEANINGS[s] for s in dict.fromkeys(sources)), NOT_A_SAMPLE]
     return table
 

@@ -44,10 +44,10 @@ MAX_NAMED_VALUES = 6
 
 @dataclass(frozen=True)
 class AnswerLevels:
-    """The levels of a column: ``labels`` by level; ``of_cell``: cell code -> level, -1 for no level."""
+    """The levels of a column: ``labels`` by level; ``level_by_cell``: cell code -> level, -1 for no level."""
 
     labels: Sequence[str]
-    of_cell: NDArray[np.integer[Any]]
+    level_by_cell: NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,16 @@ class ColumnCells:
             else AnswerLevels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
         )
 
-    def spread(self, column: str, of_fine: Floats) -> Floats:
+    def spread(self, column: str, fine_values: Floats) -> Floats:
         """Return the mean of a figure of fine codes in each cell, weighted by the fine codes' known shares."""
         if self.fine:
-            return of_fine
+            return fine_values
         recode = self.released.recode[column]
-        counted = np.flatnonzero(recode.kept & np.isfinite(of_fine))
+        counted = np.flatnonzero(recode.kept & np.isfinite(fine_values))
         weight = recode.weight[counted]
-        sums = np.bincount(recode.coarse[counted], weights=weight * of_fine[counted], minlength=recode.size)
+        sums = np.bincount(recode.coarse[counted], weights=weight * fine_values[counted], minlength=recode.size)
         shares = np.bincount(recode.coarse[counted], weights=weight, minlength=recode.size)
-        even = np.bincount(recode.coarse[counted], weights=of_fine[counted], minlength=recode.size)
+        even = np.bincount(recode.coarse[counted], weights=fine_values[counted], minlength=recode.size)
         number = np.bincount(recode.coarse[counted], minlength=recode.size)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(shares > 0, sums / shares, even / number)
@@ -141,7 +141,7 @@ class ColumnCells:
         sizes = [len(level.labels) for level in levels]
         number, inside = np.zeros(index.shape[1], dtype=np.int64), np.ones(index.shape[1], dtype=bool)
         for column, level, size in zip(by, levels, sizes, strict=True):
-            level_of_cell = level.of_cell[index[self.columns.index(column)]]
+            level_of_cell = level.level_by_cell[index[self.columns.index(column)]]
             number, inside = number * size + level_of_cell, inside & (level_of_cell >= 0)
         answers, cells = (int(np.prod(sizes)) if sizes else 1), np.flatnonzero(inside)
         return list(product(*(level.labels for level in levels))), sp.csr_matrix(
@@ -243,14 +243,16 @@ class ColumnCells:
 def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: AnswerLevels) -> NDArray[np.int64]:
     """Return the level of each fine code, from the levels of its coarse code; -1 for no level."""
     recode = released.recode[column]
-    return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
+    return np.where(recode.kept, joint.level_by_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
 
 
 def split_by_level(cells: ColumnCells, column: str) -> list[tuple[str, Condition]]:
     """Return the levels of a column: label and condition."""
     levels, codec = cells.levels(column), cells.released.codecs[column]
-    of_fine = levels.of_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)
-    return [(label, AtLevel(codec, np.flatnonzero(of_fine == i))) for i, label in enumerate(levels.labels)]
+    level_by_fine_code = (
+        levels.level_by_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)
+    )
+    return [(label, AtLevel(codec, np.flatnonzero(level_by_fine_code == i))) for i, label in enumerate(levels.labels)]
 
 
 def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:

@@ -255,8 +255,8 @@ def locate_computed_columns(cells: ColumnCells, name: str) -> tuple[Floats, Floa
         middle = np.where(has_bounds, (low + high) / 2, 0.0)
         half = np.where(has_bounds, (high - low) / 2, 0.0)
 
-    def flat(of_cell: Floats) -> Floats:
-        return np.broadcast_to(cells.broadcast(behind, of_cell), cells.shape).ravel()
+    def flat(by_cell: Floats) -> Floats:
+        return np.broadcast_to(cells.broadcast(behind, by_cell), cells.shape).ravel()
 
     return flat(middle), flat(half), flat(finite.mean(axis=1))
 

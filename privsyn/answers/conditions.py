@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import COMPARISONS, Node, Type, drop_table_names, parse_condition
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec

@@ -112,7 +112,7 @@ class ValueCells(ColumnCells):
     def levels(self, column: str) -> AnswerLevels:
         """Return the levels of the column, from its fine codes."""
         levels = super().levels(column)
-        return AnswerLevels(levels.labels, levels.of_cell[self._split.fine])
+        return AnswerLevels(levels.labels, levels.level_by_cell[self._split.fine])
 
     def fractions(self, condition: Condition | None) -> Floats:
         """See :class:`ColumnCells`; a single value is selected wholly or not at all."""

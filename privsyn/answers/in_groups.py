@@ -23,33 +23,33 @@ Ask = Callable[[tuple[str, ...], "str | Condition | None"], "pd.DataFrame"]
 
 
 def answer_in_groups(
-    released: ReleasedCounts, groups: tuple[str, ...], where: str | None, about: str, ask: Ask
+    released: ReleasedCounts, groups: tuple[str, ...], where: str | None, subject: str, ask: Ask
 ) -> pd.DataFrame:
     """Return the answers in groups, by counted columns and by columns that rules compute."""
     checked = [check_column(released, name) for name in groups]
     if all(name in released.columns for name in checked):
         return ask(groups, where)
     table = ask_by_levels(released, groups, where, ask)
-    table.attrs["about"] = about
+    table.attrs["about"] = subject
     return table
 
 
-def ask_counts(released: ReleasedCounts, level: float, about: str, population: bool = False) -> Ask:
+def ask_counts(released: ReleasedCounts, level: float, subject: str, population: bool = False) -> Ask:
     """Return the question "how many rows are there"."""
 
     def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
         question = Question.of(released, by, where, population=population)
-        return build_answer_table(question, answer_counts(question, level), about)
+        return build_answer_table(question, answer_counts(question, level), subject)
 
     return ask
 
 
-def ask_shares(released: ReleasedCounts, event: Condition, level: float, about: str, population: bool = False) -> Ask:
+def ask_shares(released: ReleasedCounts, event: Condition, level: float, subject: str, population: bool = False) -> Ask:
     """Return the question "for what share of rows does ``event`` hold"."""
 
     def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
         question = Question.of(released, by, where, event=event, population=population)
-        return build_answer_table(question, answer_shares(question, event, level), about)
+        return build_answer_table(question, answer_shares(question, event, level), subject)
 
     return ask
 
@@ -64,10 +64,10 @@ def list_levels_within(
     return split_by_level(Question.of(released, (), where, (column, *behind)).cells, column)
 
 
-def build_answer_table(question: Question, estimates: Estimates, about: str) -> pd.DataFrame:
+def build_answer_table(question: Question, estimates: Estimates, subject: str) -> pd.DataFrame:
     """Return the table of answers to a question, with the notes on them."""
     sources = np.where(np.isnan(estimates.low), "not known", estimates.source)
-    table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), about)
+    table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), subject)
     table.attrs["words"] += [
         *describe_known_totals(question.released, question.columns),
         *describe_kept_rows(question.released),

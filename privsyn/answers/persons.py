@@ -23,7 +23,7 @@ from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.in_groups import answer_in_groups, ask_counts, ask_shares, list_levels_within
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_summary
@@ -43,10 +43,10 @@ def answer_persons(
     text = drop_table_names(text, released.tables)
     summary = _read_statement(released, text, by)
     whom = "which" if " " in released.record_unit else "whom"
-    about = f"{'share' if share else 'number'} of {released.record_units} for {whom} {text} holds"
+    subject = f"{'share' if share else 'number'} of {released.record_units} for {whom} {text} holds"
     event = find_event(released, summary)
     if event is not None:
-        return _answer_measured(released, event, by, level, about, share=share)
+        return _answer_measured(released, event, by, level, subject, share=share)
     if (
         summary.function not in OF_TRUTH or released.request.has_parent_rows
     ):  # tables below parent rows have no counts of all rows
@@ -55,7 +55,7 @@ def answer_persons(
             "Ask about statements in the release's `workload`, or add this one to the next release's `workload`",
             "query.where",
         )
-    return _answer_by_bounds(released, summary, by, level, about, share=share)
+    return _answer_by_bounds(released, summary, by, level, subject, share=share)
 
 
 def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> Summary:
@@ -81,21 +81,21 @@ def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> S
 
 
 def _answer_measured(
-    released: ReleasedCounts, event: AtLevel, by: Sequence[str], level: float, about: str, *, share: bool
+    released: ReleasedCounts, event: AtLevel, by: Sequence[str], level: float, subject: str, *, share: bool
 ) -> pd.DataFrame:
     """Return the answer from the counts of the measured figure of persons."""
     if share:
-        table = ask_shares(released, event, level, about)(tuple(by), None)
+        table = ask_shares(released, event, level, subject)(tuple(by), None)
     else:
-        table = ask_counts(released, level, about)(tuple(by), event)
-    of_rows = describe_kept_rows(released)  # figures cover all kept rows, not one drawn row
-    words = [word for word in table.attrs["words"] if word not in of_rows]
+        table = ask_counts(released, level, subject)(tuple(by), event)
+    kept_rows_words = describe_kept_rows(released)  # figures cover all kept rows, not one drawn row
+    words = [word for word in table.attrs["words"] if word not in kept_rows_words]
     table.attrs["words"] = [*words, describe_kept(released)]
     return table
 
 
 def _answer_by_bounds(
-    released: ReleasedCounts, summary: Summary, by: Sequence[str], level: float, about: str, *, share: bool
+    released: ReleasedCounts, summary: Summary, by: Sequence[str], level: float, subject: str, *, share: bool
 ) -> pd.DataFrame:
     """Return the estimate and bounds from counts of drawn rows and of all rows (see the module's header)."""
     condition, always = state_rule(released, summary.of), summary.function == "always"
@@ -125,7 +125,7 @@ def _answer_by_bounds(
         low, high = low / np.maximum(most, 1.0), np.minimum(high / np.maximum(least, 1.0), 1.0)
         estimate = np.clip(estimate / persons, low, high)
     columns = {name: merged[name].tolist() for name in labels}
-    table = answer_table(columns, estimate, np.nan, low, high, sources, about)
+    table = answer_table(columns, estimate, np.nan, low, high, sources, subject)
     table.attrs["words"].append(describe_kept(released))
     return table
 

@@ -17,7 +17,7 @@ import numpy as np
 from privsyn.answers.answer_table import FIGURES, SECONDS_NOTE, collect_labels, name_label
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.question_language import ParsedQuestion, parse_names, parse_question, strip_quotes
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.unicode import adopt_spellings
@@ -74,8 +74,8 @@ class Questions:
         """
         from privsyn.answers.in_groups import answer_in_groups, ask_counts
 
-        about, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
-        return answer_in_groups(self._counts, by, where, about, ask_counts(self._counts, level, about, population))
+        subject, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
+        return answer_in_groups(self._counts, by, where, subject, ask_counts(self._counts, level, subject, population))
 
     @check_arguments
     def share(
@@ -94,16 +94,16 @@ class Questions:
         from privsyn.answers.in_groups import answer_in_groups, ask_shares
 
         groups, released = _list_names(by), self._counts
-        about = f"share of {what}{_describe_groups(groups)}{_describe_condition(where)}"
+        subject = f"share of {what}{_describe_groups(groups)}{_describe_condition(where)}"
         level = _check_level(level)
         column = what in released.language.types and bool(check_column(released, what))
         if what in groups:
             raise RequestError(f"the column {what!r} is both asked for and grouped by", "Name it once", "query.columns")
         if column and released.language.types[what] != "truth":
-            return self._answer_shares_of_values(what, groups, where, level, about, population)
+            return self._answer_shares_of_values(what, groups, where, level, subject, population)
         event = state_rule(released, f"`{what}`" if column else what)
         return answer_in_groups(
-            self._counts, groups, where, about, ask_shares(self._counts, event, level, about, population)
+            self._counts, groups, where, subject, ask_shares(self._counts, event, level, subject, population)
         )
 
     @check_arguments
@@ -121,13 +121,13 @@ class Questions:
         from privsyn.answers.question import Question
 
         groups, level = _list_names(by), _check_level(level)
-        about = f"mean of {column}{_describe_groups(groups)}{_describe_condition(where)}"
+        subject = f"mean of {column}{_describe_groups(groups)}{_describe_condition(where)}"
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             question = Question.of(self._counts, by, where, (column,), population=population)
-            return build_answer_table(question, answer_means(question, column, level), about)
+            return build_answer_table(question, answer_means(question, column, level), subject)
 
-        table = answer_in_groups(self._counts, groups, where, about, ask)
+        table = answer_in_groups(self._counts, groups, where, subject, ask)
         return self._note_moments(table, column)
 
     @check_arguments
@@ -149,9 +149,9 @@ class Questions:
         question = Question.of(self._counts, _list_names(by), where, (column,))
         q = answer_quantiles(question, column, wanted, _check_level(level))
         labels = collect_labels(question.by, q.labels)
-        about = f"quantiles of {column}{_describe_groups(question.by)}{_describe_condition(where)}"
+        subject = f"quantiles of {column}{_describe_groups(question.by)}{_describe_condition(where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
-        table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
+        table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, subject)
         table.attrs["words"] += [
             *describe_known_totals(question.released, question.columns),
             *describe_kept_rows(question.released),
@@ -249,8 +249,8 @@ class Questions:
         released = self._counts
         with self._show_simulation() as progress:
             simulated = answer_function(released, function, columns or released.columns, _check_level(level), progress)
-        about = f"estimate of {getattr(function, '__name__', 'a function')}"
-        return _build_simulated_table(released, simulated, "figure", about)
+        subject = f"estimate of {getattr(function, '__name__', 'a function')}"
+        return _build_simulated_table(released, simulated, "figure", subject)
 
     def compare(self, earlier: Questions) -> ReleaseComparison:
         """Return the differences to another release, such as an earlier period: ``compare(other).count("sex")``."""
@@ -264,7 +264,7 @@ class Questions:
         groups: tuple[str, ...],
         where: str | None,
         level: float,
-        about: str,
+        subject: str,
         population: bool,
     ) -> pd.DataFrame:
         import pandas as pd
@@ -274,7 +274,7 @@ class Questions:
         parts, words = [], []
         for label, event in list_levels_within(self._counts, column, groups, where):
             table = answer_in_groups(
-                self._counts, groups, where, about, ask_shares(self._counts, event, level, about, population)
+                self._counts, groups, where, subject, ask_shares(self._counts, event, level, subject, population)
             )
             table.insert(len(groups), name_label(column), label)
             parts.append(table)
@@ -282,7 +282,7 @@ class Questions:
         for part in parts:
             part.attrs = {}
         joined = pd.concat(parts, ignore_index=True)
-        joined.attrs["about"], joined.attrs["words"] = about, list(dict.fromkeys(words))
+        joined.attrs["about"], joined.attrs["words"] = subject, list(dict.fromkeys(words))
         return joined
 
     def _note_moments(self, table: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -294,12 +294,12 @@ class Questions:
         return table
 
 
-def _build_simulated_table(released: ReleasedCounts, simulated: Simulated, heading: str, about: str) -> pd.DataFrame:
+def _build_simulated_table(released: ReleasedCounts, simulated: Simulated, heading: str, subject: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import answer_table
     from privsyn.answers.released_counts import describe_kept_rows
 
     sources = np.where(np.isnan(simulated.low), "not known", simulated.source).tolist()
-    table = answer_table({heading: simulated.names}, *simulated[1:5], sources, about)
+    table = answer_table({heading: simulated.names}, *simulated[1:5], sources, subject)
     table.attrs["words"] += describe_kept_rows(released)
     if simulated.missing:
         pairs = ", ".join(f"{a} and {b}" for a, b in simulated.missing[:5])

@@ -31,8 +31,8 @@ from privsyn.storage.released_files import (
     list_synthetic_names,
     read_manifest,
     read_public_spec,
+    read_table_pair,
 )
-from privsyn.storage.table_pair_rows import read_table_pair
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column

@@ -26,7 +26,7 @@ from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.question_language import split_formula, strip_quotes
 from privsyn.engine.memory import MemoryRun, Tables
@@ -93,10 +93,8 @@ def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
     if not isinstance(options, PrivSyn) or not options.consistency.shrink:
         return None
     if "unshrunk" not in released.cache:
-        consistency = options.consistency.model_copy(update={"shrink": False})
-        released.cache["unshrunk"] = remake_rows(
-            released, released.measured, options.model_copy(update={"consistency": consistency})
-        )
+        unshrunk = options.having("consistency", shrink=False)
+        released.cache["unshrunk"] = remake_rows(released, released.measured, unshrunk)
     rows: pa.Table = released.cache["unshrunk"]
     return rows
 
@@ -398,7 +396,7 @@ def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]
     Raises RequestError.
     """
     try:
-        target, terms = split_formula(formula, of_names=True)
+        target, terms = split_formula(formula, only_names=True)
     except FieldError as error:
         raise RequestError(error.problem, error.cure, "query.formula") from None
     names = [part if part in columns else strip_quotes(part) for part in (target, *terms)]

@@ -56,8 +56,8 @@ def group_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> 
     for column in by:
         level, codes = cells.levels(column), read_row_codes(released, column)
         coarse = codes if cells.fine else released.recode[column].coarse[codes]
-        inside = coarse < len(level.of_cell)
-        level_of_row = level.of_cell[np.where(inside, coarse, 0)]
+        inside = coarse < len(level.level_by_cell)
+        level_of_row = level.level_by_cell[np.where(inside, coarse, 0)]
         outside |= ~inside | (level_of_row < 0)
         group, answers = group * len(level.labels) + level_of_row, answers * len(level.labels)
     return np.where(outside, -1, group), answers

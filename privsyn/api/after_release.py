@@ -37,7 +37,7 @@ def evaluate(
         release: The release, a run's name, or a released folder.
         data: The private table; None: the file that the run remembers.
         holdout: Real rows that the release has not seen, for attacks and honest model tests.
-        against: Other tables of the same columns, to be scored beside it.
+        against: Other tables of the same columns, scored beside the release.
         settings: The path of an evaluation settings file (YAML).
         labels: Columns that models predict; default: the settings', or none.
         out: As for ``release``; the report lies in its private folder.
@@ -72,16 +72,16 @@ def rerun(
 
     Args:
         release: The release, a run's name, or a released folder.
-        keep: A folder that is not there yet, for the files that were made; None: they are not kept.
+        keep: A new folder for the files made again; None: they are not kept.
         out: As for ``open_release``.
-        prior: The file of the release's public prior, or the folder of the release that it was, where it had one.
+        prior: The file of the release's public prior, or the folder of the release that served as prior.
 
     Returns:
-        What agrees: ``agrees`` (all does), ``files``, ``problems``.
+        The comparison: ``agrees`` (true if everything does), ``files``, ``problems``.
 
     Raises:
-        RequestError: It is not a release or is one of another version, ``prior`` is not its public prior, or ``keep``
-            exists already.
+        RequestError: The folder is not a release of a known form, ``prior`` is not its public prior, or ``keep`` exists
+            already.
 
     Privacy: anybody may do this.  It needs no ledger, no private folder and no table, draws nothing and costs nothing.
     """
@@ -93,18 +93,18 @@ def rerun(
 
 @check_arguments
 def ledger(*, out: str | Path | None = None) -> LedgerView:
-    """Return the privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
+    """Return a read-only view of the privacy ledger: ``show()``, ``entries(dataset)``, ``verify()``.
 
     Args:
-        out: The folder whose certificates ``verify`` compares it with; default: as for ``release``.
+        out: The folder with the certificates that ``verify`` compares; default: as for ``release``.
 
     Returns:
-        A view of the ledger that ``PRIVSYN_LEDGER`` names, else of the one in the user's data folder.
+        A view of the ledger named by ``PRIVSYN_LEDGER``, else of the ledger in the user's data folder.
 
     Raises:
-        RequestError: A setting is wrong.  The view's own methods say what they raise.
+        RequestError: A setting is wrong.  Each method of the view documents its own errors.
 
-    Privacy: reads no private table, spends nothing, and makes no ledger where there is none.
+    Privacy: reads no private table, spends nothing, and creates no ledger.
     """
     from privsyn.api.ledger import LedgerView
 

@@ -1,4 +1,4 @@
-"""A backfill: periods of a data set that were missed, what they would cost together, and whether that fits the cap."""
+"""A backfill: a data set's missed periods, their price together, and whether it fits the cap."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 from privsyn.base.budget_words import describe_use, format_share
+from privsyn.base.calendar_periods import find_beginning, format_moment, list_periods
 from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.choose_accountant import assume_accountant, read_dataset_summary
 from privsyn.engine.plan import account_rho
-from privsyn.ledgers.calendar_periods import find_beginning, format_moment, list_periods
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import plan_release
@@ -22,7 +22,7 @@ from privsyn.tasks.privacy.accountant import cap_accountant
 
 @dataclass(frozen=True)
 class Backfill:
-    """Periods, in order, with where each stands, and the price (rho) of one that nobody has begun."""
+    """Periods in order, each with its status, and the price (rho) of a period that has not begun."""
 
     spec: ReleaseSpec
     states: dict[str, str]
@@ -32,17 +32,17 @@ class Backfill:
 
     @property
     def due(self) -> list[str]:
-        """The periods that are to be released or finished."""
+        """The periods to release or finish."""
         return [period for period, state in self.states.items() if state != "released"]
 
     @property
     def price(self) -> Fraction:
-        """What all of them cost together; one that was begun has paid."""
+        """The price of all due periods together; a begun period has paid already."""
         return self.rho * sum(state == "missed" for state in self.states.values())
 
     @property
     def words(self) -> str:
-        """The price of all, and what is used of the cap after it."""
+        """The price of all, and the used share of the cap afterwards."""
         missed = sum(state == "missed" for state in self.states.values())
         after = describe_use(self.spent + self.price, self.cap_rho, self.rho, "these")
         each, privacy = format_share(self.rho, self.cap_rho), self.spec.privacy
@@ -52,7 +52,7 @@ class Backfill:
         )
 
     def check(self) -> None:
-        """Raise BudgetRefusedError where not all of them fit under the cap; nothing was read, nothing was spent."""
+        """Raise BudgetRefusedError unless all of them fit under the cap; nothing was read or spent."""
         if self.spent + self.price <= self.cap_rho:
             return
         missed = [period for period, state in self.states.items() if state == "missed"]
@@ -70,8 +70,8 @@ def plan_backfill(
 ) -> Backfill:
     """Return the periods from ``first`` to ``last`` with their price, from the spec and the ledger alone.
 
-    ``calendar``: the time zone by which they begin (None: this computer's).  Raises RequestError for labels that name
-    no range of the calendar, and for a period that has not begun.
+    ``calendar``: the time zone in which they begin (None: this computer's).  Raises RequestError for labels that are no
+    range of periods, and for a period that has not begun.
     """
     periods = list_periods(first, last)
     begins = find_beginning(periods[-1], calendar)
@@ -100,6 +100,6 @@ def _read_cap(spec: ReleaseSpec, state: DatasetSummary | None) -> Fraction:
 
 
 def list_rows(backfill: Backfill) -> Sequence[tuple[str, str, str]]:
-    """Return a row a period: its label, where it stands, and what is done about it."""
+    """Return one row per period: its label, its status, and the action."""
     done = {"released": "nothing", "begun": "is finished, and costs nothing more", "missed": "is released"}
     return [(period, state, done[state]) for period, state in backfill.states.items()]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from privsyn.api.check import CheckReport
     from privsyn.api.estimate import Estimate
-    from privsyn.comparison.compare_methods import Compared
-    from privsyn.forecasts.forecast import Forecast
+    from privsyn.evaluation.comparison.compare_methods import Compared
+    from privsyn.evaluation.forecasts.forecast import Forecast
 
 
 @check_arguments
@@ -31,11 +31,11 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
 
     Args:
         spec: The spec.
-        data: The private table; None: nothing but the spec is looked at.
+        data: The private table; None: only the spec is checked.
 
     Returns:
-        ``warnings``, ``noise`` and ``columns``, all public; ``fit``, PRIVATE, which prints no figure. Its
-        ``advice`` has relations that the rows show and no rule says.
+        ``warnings``, ``noise`` and ``columns``, all public; ``fit``, PRIVATE, which prints no figure.  Its ``advice``
+        lists relations of the rows that no rule states.
 
     Raises:
         RequestError: The spec is wrong or still open, or the table does not have its columns.  Or the operator's policy
@@ -62,33 +62,32 @@ def forecast(
     seeds: int = 2,
     progress: bool | None = None,
 ) -> Forecast:
-    """Return what a release would be worth, before anything is spent: releases in memory of a table from public things.
+    """Forecast the accuracy of a release before anything is spent, from releases of a public stand-in table in memory.
 
     Args:
         spec: The spec; the table that it names is not opened.
-        rows: About how many rows the table has, from public knowledge: 1 to 1,000,000.
+        rows: Approximate number of rows of the table, from public knowledge: 1 to 1,000,000.
         epsilons: At most 11, each > 0; None: 0.2, 0.5, 1, 2 and 5.  The spec's own is added.
         earlier: A released folder (or a run's name) of the same columns, whose rows stand in for the private ones.
-        public: The path of a public table of the same columns that does so.
-        strength: Without both, rows are like the spec's prior, which cannot fit better.  Without a prior, columns of a
-            usual shape are made up, and their pairs correlated by 0 to ``strength``, most of them weakly.  It is 0 to
-            1; None: 0.9.
+        public: The path of a public table of the same columns, which stands in instead.
+        strength: Without both, rows are drawn from the spec's prior, the best case.  Without a prior, columns are made
+            up, and their pairs correlated by 0 to ``strength`` (0 to 1; None: 0.9), most of them weakly.
         seeds: Simulated releases at the spec's own epsilon, 1 to 20; half as many at each other one.
         progress: Show a bar; None: in a notebook only.
 
     Returns:
-        For each epsilon: how sure each column will be, the error of each mean, the number of measured pairs, and their
-        least strength.  Also the size of a random sample that is as good as the rows.  ``words`` states the assumption
-        and where it enters; ``plot(path)`` draws the forecast.
+        For each epsilon: the accuracy of each column, the error of each mean, the number of measured pairs, their least
+        strength.  Also the size of a random sample that is as good as the rows.  ``words`` states the assumptions;
+        ``plot(path)`` draws the forecast.
 
     Raises:
         RequestError: An argument or the spec is wrong, or a table does not fit it.
 
     Privacy: no argument may be private.  Nothing is drawn for a release, spent or written; the noise has a seed.
     """
-    from privsyn.api.progress import show_bar
     from privsyn.engine.choose_accountant import assume_accountant
-    from privsyn.forecasts.forecast import forecast as simulated
+    from privsyn.engine.progress import show_bar
+    from privsyn.evaluation.forecasts.forecast import forecast as simulated
 
     shown = is_in_notebook() if progress is None else progress
     with show_bar("simulating") if shown else nullcontext(_ignore_progress) as report:
@@ -106,22 +105,23 @@ def forecast(
 
 @check_arguments
 def estimate(spec: AnySpec, rows: int, *, workers: int = 0) -> Estimate:
-    """Return what a release would take on this machine: CPU and wall time, memory and disk, by step.
+    """Estimate the CPU and wall time, memory and disk that each step of a release takes on this machine.
 
     Args:
         spec: The spec; the table that it names is not opened.
-        rows: About how many rows the table has, from public knowledge: 1 to 10^12.  How many are made, the spec says.
-        workers: Of a Dask cluster, which count: at most 10,000; 0: as the spec's ``engine`` says.
+        rows: Approximate number of rows of the table, from public knowledge: 1 to 10^12.  The spec sets the number of
+            synthetic rows.
+        workers: Workers of a Dask cluster that count, at most 10,000; 0: as in the spec's ``engine``.
 
     Returns:
-        ``steps``, each with its CPU and wall seconds, peak memory and what it writes, and ``whole``, all together;
-        ``words`` say what was assumed.
+        ``steps``, each with its CPU and wall seconds, peak memory and written bytes; ``whole``, their total; ``words``,
+        the assumptions.
 
     Raises:
         RequestError: An argument or the spec is wrong, or the spec improves an earlier release.
 
-    Privacy: no argument may be private.  A small release of made-up rows is rehearsed in a temporary folder, with a
-    ledger of its own; no table is read, nothing is spent and nothing stays.
+    Privacy: no argument may be private.  It rehearses a small release of made-up rows in a temporary folder with its
+    own ledger.  No table is read, and nothing is spent or kept.
     """
     from privsyn.api.estimate import estimate as rehearsed
     from privsyn.engine.choose_accountant import assume_accountant
@@ -133,21 +133,20 @@ def estimate(spec: AnySpec, rows: int, *, workers: int = 0) -> Estimate:
 def epsilon(
     spec: AnySpec | None = None, *, epsilons: Sequence[float] | None = None, delta: float | None = None
 ) -> pd.DataFrame:
-    """Return what an attacker can learn at each epsilon, to choose one: what ``privsyn epsilon`` shows.
+    """Return what an attacker can learn at each epsilon, as ``privsyn epsilon`` shows it.
 
     Args:
-        spec: Its epsilon is added, and its delta taken; the table that it names is not opened.
+        spec: A spec, whose epsilon is added and whose delta is used; its table is not opened.
         epsilons: Each > 0; None: 0.1, 0.2, 0.5, 1, 2, 5 and 10.
         delta: Between 0 and 1; None: the spec's, else 1e-9.
 
     Returns:
-        A row an epsilon, ascending, with ``epsilon`` and ``delta``.  At even chances, ``guess`` is the probability
-        (0.5 to 1) that the best guess is right whether a person is in the table.  ``any_promise`` is its bound for any
-        mechanism of the same promise.  An attacker believed with 10 % that a person is in the table, who is: the new
-        belief (0 to 1) is at most ``typical_10`` in half of all releases, and at most ``most_10``.  ``found`` is the
-        share of people in the table whom a test recognises that is wrong for 1 % of the others.
-        ``attrs["published"]``: what others published with, as mappings, from ``attrs["source"]``.  ``forecast`` says
-        what a release is worth.
+        One row per epsilon, ascending, with ``epsilon`` and ``delta``.  ``guess``: the probability (0.5 to 1) that an
+        attacker with even odds guesses right whether a person is in the table.  ``any_promise``: the bound on it for
+        every mechanism with the same promise.  ``typical_10``: the belief (0 to 1) that a present person is present,
+        after 10 % before, which half of all releases do not exceed; ``most_10``: its bound.  ``found``: the share of
+        present people found by a test that wrongly flags 1 % of the others.  ``attrs["published"]``: epsilons of
+        published releases, as mappings, from ``attrs["source"]``.
 
     Raises:
         RequestError: The spec is wrong, or the epsilons and delta cannot be accounted.
@@ -156,7 +155,7 @@ def epsilon(
     """
     import pandas as pd
 
-    from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, USUAL_EPSILONS, compute_risks
+    from privsyn.evaluation.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, USUAL_EPSILONS, compute_risks
 
     loaded = None if spec is None else load_any_spec(spec)
     promised = delta if delta is not None else USUAL_DELTA if loaded is None else loaded.privacy.delta
@@ -190,12 +189,12 @@ def compare(
     """Run methods at several epsilons and seeds on one table and score each.  PRIVATE, and not a release.
 
     Args:
-        spec: The table's file, its columns, delta, and the settings of the method ``default``; its ``rules``,
-            ``levels`` and ``totals`` take no part.
+        spec: The table's file, columns and delta, and the settings of the method ``default``.  Its ``rules``,
+            ``levels`` and ``totals`` are ignored.
         methods: Names of methods, or ``all``; None: ``default``, ``privsyn-paper`` and ``independent``.
         epsilons: Each > 0; None: 0.2, 1 and 2.
         seeds: Repetitions, with the seeds 0 to ``seeds`` - 1; at least 1.
-        holdout: The path of real rows that no method sees.
+        holdout: The path of a table of real rows that no method sees.
         labels: Columns that models predict; default: chosen by their kinds.
         out: As for ``release``; results lie in its private folder.
 
@@ -205,12 +204,12 @@ def compare(
     Raises:
         RequestError: An argument is wrong, or the table does not fit the spec.
 
-    Privacy: the noise has a seed and the figures are exact functions of the real rows, so this is for data that is
-    public or stays where it is.  Nothing is released and nothing is charged.
+    Privacy: the noise has a seed and the figures are exact functions of the real rows, so use it only for public data,
+    or data that stays with you.  Nothing is released or charged.
     """
-    from privsyn.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, AskedComparison
-    from privsyn.comparison.compare_methods import compare as run_comparison
-    from privsyn.comparison.methods import METHODS
+    from privsyn.evaluation.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, AskedComparison
+    from privsyn.evaluation.comparison.compare_methods import compare as run_comparison
+    from privsyn.evaluation.comparison.methods import METHODS
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
     request = AskedComparison(

@@ -77,9 +77,9 @@ ASSUMED_ROWS = (1_000, 10_000, 100_000)
 
 @dataclass(frozen=True)
 class NoiseLine:
-    """Predicted noise: ``low`` and ``high`` are the least and the largest standard deviation of a count, in records.
+    """Predicted noise: ``low`` and ``high`` are the smallest and largest standard deviation of a count, in records.
 
-    ``queries``: how many tables of counts share the budget.
+    ``queries``: the number of tables of counts that share the budget.
     """
 
     what: str
@@ -104,12 +104,12 @@ class ColumnPlan:
 
 @dataclass(frozen=True)
 class SetLine:
-    """A named set as it would be measured in a table of ``rows`` rows that are spread evenly.
+    """A named set as measured in a table of ``rows`` evenly spread rows.
 
-    ``cells``: how many merged codes each column has.  ``sd``: standard deviation of a count, in records.  ``error``:
-    the expected L1 error of the counts by noise alone, as a share of the rows.  ``questions``: the questions with
-    these cells.  ``edges``: by column, the bin ends for their conditions alone.  ``table``: the further table of the
-    set; empty for the first two, or the only one.
+    ``cells``: the number of merged codes of each column.  ``sd``: standard deviation of a count, in records.
+    ``error``: the expected L1 error of the counts by noise alone, as a share of the rows.  ``questions``: the questions
+    with these cells.  ``edges``: by column, the bin ends for their conditions alone.  ``table``: the further table of
+    the set; empty for the first two, or the only one.
     """
 
     columns: tuple[str, ...]
@@ -133,9 +133,9 @@ class SetLine:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a spec would do: public findings and, where a table was given, its fit.
+    """The effect of a spec: public findings and, if a table was given, its fit.
 
-    ``further``: by further table of a tree, its fit; ``accountant``: by which epsilon becomes noise, and why;
+    ``further``: further table of a tree -> its fit; ``accountant``: the rule that turns epsilon into noise, and why;
     ``shares``: look -> its exact share of the release's budget.  Privacy: ``warnings``, ``noise``, ``columns``,
     ``sets``, ``shares`` and ``budget`` follow from the spec and from the data set's cap and charges in the ledger.
     ``fit`` and ``further`` are PRIVATE and not printed.
@@ -174,23 +174,23 @@ class CheckReport:
         return {**content, "sets": [asdict(line) for line in self.sets]} if self.sets else content
 
     def columns_rows(self) -> list[list[str]]:
-        """Return a row of text a column."""
+        """Return one row of text per column."""
         words = {True: "at most ", False: ""}
         return [[c.column, c.kind, *(f"{words[c.chosen]}{n:,}" for n in (c.codes, c.bins))] for c in self.columns]
 
     def set_rows(self) -> list[list[str]]:
-        """Return a row of text a named set and assumed number of rows."""
+        """Return one row of text per named set and assumed number of rows."""
         return [
             [s.name, f"{s.rows:,}", " x ".join(map(str, s.cells)), f"{s.sd:,.1f}", _format_share(s.error)]
             for s in self.sets
         ]
 
     def share_rows(self) -> list[list[str]]:
-        """Return a row of text a look: what it counts, and its share of the budget."""
+        """Return one row of text per look: what it counts, and its share of the budget."""
         return [[look, f"{float(share):.1%}"] for look, share in self.shares.items()]
 
     def noise_rows(self) -> list[list[str]]:
-        """Return a row of text a look at the data."""
+        """Return one row of text per look at the data."""
         return [[n.what, f"{n.queries:,}", _format_span(n.low, n.high)] for n in self.noise]
 
 
@@ -208,9 +208,8 @@ SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected 
 def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | None = None) -> CheckReport:
     """Return warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
 
-    ``settings``: where the ledger is that knows the accountant of a spec that names none; None: it is not
-    asked.  Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy
-    cannot be accounted.
+    ``settings``: name the ledger, which knows the accountant of a spec that names none; None: no ledger is asked.
+    Raises RequestError if no row can keep the rules, reading the table fails, or the privacy cannot be accounted.
     """
     spec, reason = assume_accountant(spec, settings)
     public = plan_release(spec)
@@ -218,19 +217,19 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
     check_keepable(public.request)
     columns = tuple(_plan_columns(public.request))
     warnings = [*_list_warnings(public), *_list_column_warnings(public.request, columns)]
-    fit = None if source is None else fit_of(spec, source, public.request.encoding.of_rows.codecs)
+    fit = None if source is None else fit_of(spec, source, public.request.encoding.row_plan.codecs)
     warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
     for name in list_further_tables(spec.tables):
-        of_table, described = public.request.table_pairs[name], spec.tables[name].columns
-        planned = tuple(_plan_columns(of_table, name))
+        pair_request, described = public.request.table_pairs[name], spec.tables[name].columns
+        planned = tuple(_plan_columns(pair_request, name))
         columns += planned
-        warnings += _list_column_warnings(of_table, planned, name)
+        warnings += _list_column_warnings(pair_request, planned, name)
         if isinstance(source, JoinedSource):
             rows = source.get_rows(name)
-            codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*described})
-            further[name] = fit_of(of_table.spec, rows, codecs, compares=False)
-            warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
+            codecs = tuple(c for c in pair_request.encoding.row_plan.codecs if {*c.sources} <= {*described})
+            further[name] = fit_of(pair_request.spec, rows, codecs, compares=False)
+            warnings += _list_stored_decimals(_keep_own_columns(pair_request.spec, name), rows)
     accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
     budget = _describe_budget(public, settings)
     shares = {look.look.words: look.share for look in release_steps(public.steps)}
@@ -239,7 +238,7 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
 
 
 def _describe_budget(plan: Plan, settings: Settings | None) -> str:
-    """Return what is used of the lifetime cap after this release; a ledger that cannot be read is not asked."""
+    """Describe the use of the lifetime cap after this release; a ledger that cannot be read counts as unused."""
     spec, state = plan.request.spec, None
     if settings is not None:
         with suppress(LedgerError):
@@ -263,25 +262,25 @@ def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
     """Yield the plan of each column; for a further ``table``, its own columns and the figures of rows above."""
     spec, encoding = request.spec, request.encoding
     above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
-    of_table = f", of {table}" if table else ""
+    table_suffix = f", of {table}" if table else ""
     place_column, most = name_one_place(table), bound_domain(encoding)  # a name that no column of the user's has
     for c in encoding.codecs:
         if c.attribute not in above and not c.attribute.startswith(place_column):
             of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
-            kind, bins = (of_above or _name_kind(spec, c)) + of_table, int(c.groups.max()) + 1
+            kind, bins = (of_above or _name_kind(spec, c)) + table_suffix, int(c.groups.max()) + 1
             added = most.size(c.attribute) - c.size
             yield ColumnPlan(c.attribute, kind, c.size + added, bins + added, chosen=added > 0)
     for c in encoding.computed:
-        yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{of_table}", 0, 0)
+        yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{table_suffix}", 0, 0)
     for name, column in spec.unmeasured_columns.items():
         if name not in above:
-            yield ColumnPlan(name, f"{column.kind}, not measured{of_table}", 0, 0)
+            yield ColumnPlan(name, f"{column.kind}, not measured{table_suffix}", 0, 0)
 
 
 def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) -> Source | None:
-    """Return the private table to check the spec against; None where none is given.
+    """Return the private table to check the spec against; None if none is given.
 
-    Raises RequestError for what the operator's policy does not allow: the table, or a public file of the spec.
+    Raises RequestError if the operator's policy forbids the table or a public file of the spec.
     """
     check_public_inputs(spec, settings)
     if data is None:
@@ -297,14 +296,14 @@ def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) ->
 
 
 def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
-    """Yield what the spec says, or leaves open, of values whose stored type says otherwise."""
+    """Yield warnings about fields that the stored types make useless, or should set."""
     if spec.null_values != USUAL_NULLS and None not in source.types.values():
         yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
     yield from _list_stored_decimals(spec, source)
 
 
 def _list_stored_decimals(spec: ReleaseSpec, source: Source) -> Iterator[str]:
-    """Yield the columns of numbers without `decimals` whose stored type has so many."""
+    """Yield the columns of numbers without `decimals` whose stored type has a fixed number of decimals."""
     for name, column in spec.measured_columns.items():
         stored = source.types.get(name)
         decimals = None if stored is None else decimals_of_type(stored)
@@ -365,9 +364,9 @@ def _list_warnings(plan: Plan) -> list[str]:
 
 
 def _list_column_warnings(request: Request, columns: tuple[ColumnPlan, ...], table: str = "") -> Iterator[str]:
-    """Yield what is worth a thought in the columns of a request, and in the questions about them.
+    """Yield warnings about a request's columns, and about questions on them.
 
-    ``columns``: as they are planned; ``table``: the further table that it is of, whose own columns these are.
+    ``columns``: the planned columns; ``table``: the further table that has them, if any.
     """
     prefix = f"tables.{table}." if table else ""
     for number, attribute, holds in find_idle_conditions(request.spec, request.encoding):
@@ -403,7 +402,7 @@ def _list_column_warnings(request: Request, columns: tuple[ColumnPlan, ...], tab
 
 
 def _explain_scored_pairs(plan: Plan) -> Iterator[str]:
-    """Yield how many pairs of a wide table are scored, and why these."""
+    """Yield the number of scored pairs of a wide table, and how they were chosen."""
     attributes = plan.domain.attributes
     if is_wide(attributes) and list_score_steps(plan.steps):
         yield (
@@ -416,7 +415,7 @@ def _explain_scored_pairs(plan: Plan) -> Iterator[str]:
 def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     """Return the kind of the codec's column.
 
-    What values are rounded to, and each level, is a column of its own here.
+    Here the rounding of values, and each level, count as columns.
     """
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
@@ -448,7 +447,7 @@ def _find_missing_zeros(spec: ReleaseSpec) -> Iterator[str]:
 
 
 def _find_comparable_columns(spec: ReleaseSpec) -> Iterator[str]:
-    """Yield pairs of columns, COMPARABLE at most, of one unit, step and about the same range, that nothing compares."""
+    """Yield at most COMPARABLE pairs of columns of one unit, step and similar range that ``compare`` does not name."""
     named = {name for pair in (*spec.compare, *spec.together) for name in pair} | set(list_computed_columns(spec.rules))
     columns = [
         (name, column)
@@ -476,7 +475,7 @@ def _compute_shared_range(column: IntegerColumn | NumberColumn, other: IntegerCo
 
 
 def _list_idle_looks(plan: Plan) -> list[Stage]:
-    """Return the looks at how pairs are related, where no two columns can be; nothing is asked by them."""
+    """Return the looks at relations between pairs if no two columns can be related; they ask nothing."""
     counted_alone = set(list_counted_alone(plan.request.encoding.binning))
     if len(counted_alone.symmetric_difference(plan.domain.attributes)) > 1:
         return []
@@ -489,7 +488,7 @@ def measures_no_pair(plan: Plan) -> bool:
 
 
 def _explain_idle_looks(plan: Plan) -> Iterator[str]:
-    """Yield how much of the budget nothing is spent on, which is known before."""
+    """Yield the share of the budget that is known beforehand to stay unspent."""
     if idle := _list_idle_looks(plan):
         share = float(sum((stage.rho for stage in idle), Fraction(0)) / plan.rho)
         yield (
@@ -501,7 +500,7 @@ def _explain_idle_looks(plan: Plan) -> Iterator[str]:
 def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
     """Return the noise of every look.
 
-    As planned, or where its queries follow from noisy counts for some numbers of them.
+    If noisy counts will decide its queries, some numbers of them are assumed.
     """
     lines, idle = [], _list_idle_looks(plan)
     for stage in plan.stages:
@@ -525,7 +524,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
 
 
 def _find_request_of_sets(plan: Plan, stage: Stage) -> Request | None:
-    """Return the request whose named sets a stage measures, maybe a further table's; None for another look."""
+    """Return the request, possibly a further table's, whose named sets a stage measures; None for another look."""
     table, step = split_step_name(stage.step.name)
     if step != MEASURE_SETS:
         return None
@@ -561,7 +560,7 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
 
 
 def _list_edges(request: Request, questions: Sequence[NamedMarginal]) -> dict[str, tuple[str, ...]]:
-    """Return by column the edges inside its bounds that it has for the conditions of these questions alone."""
+    """Return column -> the edges inside its bounds that only the conditions of these questions need."""
     codecs = {codec.attribute: codec for codec in request.encoding.codecs if isinstance(codec, OrderedCodec)}
     labels_by_column = {}
     for name, edges in list_asked_thresholds(request.spec, questions).items():

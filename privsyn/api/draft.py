@@ -1,4 +1,4 @@
-"""A draft of a release spec: a mapping as the YAML file has it, with ``TODO`` for what is not known."""
+"""A draft of a release spec: a mapping of the YAML file's form, with ``TODO`` for unknown values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privsyn.specs.yaml_file import parse_yaml
 
 
 class SpecDraft(dict[str, Any]):
-    """A release spec with some values open: a mapping as the YAML file has it, with ``TODO`` where a value is missing.
+    """A release spec with open values: a mapping of the YAML file's form, with ``TODO`` for each missing value.
 
     Assign to it as to any mapping: ``draft["columns"]["age"]["min"] = 18``, ``draft["unit"] =
     {"records_per_person": 1}``.  Then hand it to ``privsyn.release``, which refuses it until no ``TODO`` is left.
@@ -55,7 +55,7 @@ class SpecDraft(dict[str, Any]):
 
     @check_arguments
     def save(self, path: str | Path) -> Path:
-        """Write ``to_yaml`` to the new file ``path`` and return it; FileExistsError where it is there already."""
+        """Write ``to_yaml`` to the new file ``path`` and return the path; FileExistsError if the file exists."""
         with Path(path).open("x", encoding="utf-8") as file:
             file.write(self.to_yaml())
         return Path(path)
@@ -64,7 +64,7 @@ class SpecDraft(dict[str, Any]):
         return f"{self.to_yaml()}# {self._list_left()}"
 
     def _repr_html_(self) -> str:
-        """Return what is known and what is open, for notebooks: a table of the columns, every TODO marked."""
+        """Return a table of the columns for notebooks, with every TODO marked."""
         settings = [[name, _format_flow(value)] for name, value in self.items() if name != "columns"]
         columns = self.get("columns")
         described = columns.items() if isinstance(columns, Mapping) else ()
@@ -101,27 +101,27 @@ def draft_spec(
     """Draft a spec for a private table from its column names and types, and from a public dictionary.
 
     Args:
-        data: The path of a table (CSV or Parquet, a file or a folder), or a table in memory. Of two tables a mapping
-            from their names: first the one with one row a person or household, then the one of their rows.
+        data: The path of a table (CSV or Parquet, a file or a folder), or a table in memory. Several tables: a mapping
+            from their names, the table with one row per person or household first.
         dictionary: A file of public facts on the columns.  It is JSON (Frictionless, Croissant, SDV, or a data set's
             own), a DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
         dataset: The ledger's name for the data set; default: made from the file's name.
-        csv: How a CSV file is written, as the spec's ``csv`` says it: ``{"delimiter": ";", "encoding": "cp1252"}``.
-        header: The first line of a CSV file is its header, also where it looks like a record.
+        csv: How a CSV file is written, in the form of the spec's ``csv``: ``{"delimiter": ";", "encoding": "cp1252"}``.
+        header: The first line of a CSV file is its header, even if it looks like a record.
         look: PRIVATE: guess kinds of CSV columns from their values, and list the values of a Categorical; bounds stay
-            open.  ``to_yaml`` then says so in its first line.
-        key: Of two tables: the column of both that says whose each row is; default: guessed from names.
-        of: Of two tables: the name of the one with one row a person or household; default: the first.
+            open.  The first line of ``to_yaml`` then says so.
+        key: Two tables: the column in both that identifies the owner of a row; default: guessed from names.
+        of: Two tables: the name of the table with one row per person or household; default: the first.
 
     Returns:
-        The draft.  What neither the names and types nor the dictionary say is ``TODO``; of two tables its ``guesses``
-        are to be confirmed.
+        The draft.  Facts that neither names, types nor the dictionary give are ``TODO``.  For two tables, confirm its
+        ``guesses``.
 
     Raises:
-        RequestError: The table or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid; or names do
-            not tell the key of two tables.
+        RequestError: The table or the dictionary cannot be read, ``dataset`` or ``csv`` is not valid, or names do not
+            show the key of two tables.
 
-    Privacy: column names and types are read, no value is (unless ``look``); bounds and categories must come from a
+    Privacy: column names and types are read, and no value (unless ``look``); bounds and categories must come from a
     public source.
     """
     public = None if dictionary is None else Path(dictionary)

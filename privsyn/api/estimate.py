@@ -1,6 +1,6 @@
-"""What a release would take, time, memory and disk, before it and without its table: its rehearsal, continued.
+"""The time, memory and disk of a release, estimated beforehand without its table by extrapolating a rehearsal.
 
-What grows with rows was measured on two numbers of them, and is continued in a straight line.
+Costs that grow with rows were measured at two numbers of rows, and are extrapolated along a line.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
-from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
-from privsyn.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
+from privsyn.evaluation.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
@@ -85,9 +84,9 @@ FULL_CELLS = (
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """What one step takes: CPU and wall seconds, peak memory of the process meanwhile and what it writes, in MB (2^20).
+    """The cost of one step: CPU and wall seconds, the process's peak memory meanwhile, and written data, in MB (2^20).
 
-    ``worker_cpu``: CPU seconds of all workers together, 0 without any.
+    ``worker_cpu``: CPU seconds of all workers together; 0 without workers.
     """
 
     step: str
@@ -100,11 +99,11 @@ class StepEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a release of a table of ``rows`` rows takes on this machine, by step, and ``rows_out``, the rows it makes.
+    """The cost, by step, of releasing a table of ``rows`` rows on this machine; ``rows_out``: the synthetic rows.
 
-    ``workers``: that count, 0: this process does; ``pairs``: that the rehearsal scored; ``marginals``: of several
-    columns that it measured; ``words``: what was assumed.
-    Privacy: a function of the spec, the numbers that were asked about, and this machine; no table was read.
+    ``workers``: workers that count, 0: this process; ``pairs``: pairs that the rehearsal scored; ``marginals``:
+    marginals of several columns that it measured; ``words``: the assumptions. Privacy: a function of the spec, the
+    given numbers and this machine; no table was read.
     """
 
     rows: int
@@ -127,7 +126,7 @@ class Estimate:
         return {**asdict(self), "whole": asdict(self.whole)}
 
     def step_rows(self) -> list[list[str]]:
-        """Return a row of text a step, and one of all, under :meth:`headings`."""
+        """Return one row of text per step, and one for the total, under :meth:`headings`."""
         return [
             [
                 s.step,
@@ -154,9 +153,9 @@ class Estimate:
 
 
 def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float = 0.0) -> Estimate:
-    """Return what a release of a table of ``rows`` rows takes; arguments and errors as privsyn.estimate.
+    """Estimate the cost of releasing a table of ``rows`` rows; arguments and errors as privsyn.estimate.
 
-    ``loading``: CPU seconds that a process takes to get here, which are counted in; 0: one that is running.
+    ``loading``: CPU seconds that a new process takes to load, which are added; 0: for a running process.
     """
     _check_numbers(spec, rows, workers)
     plan = plan_release(spec)
@@ -168,8 +167,8 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     estimates, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
-        for table, of_table in _split_tables(spec).items():
-            rehearsal = Rehearsal(of_table, Path(folder) / f"rehearsal {table}", rows, rows_out)
+        for table, table_spec in _split_tables(spec).items():
+            rehearsal = Rehearsal(table_spec, Path(folder) / f"rehearsal {table}", rows, rows_out)
             rehearsal.run()
             steps = [
                 _continue(rehearsal, name, cost, threads, by, _count_parts(rehearsal, name, spec))
@@ -193,12 +192,12 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
         *(f"{name}: {describe_records(spec, name)}." for name in list_further_tables(spec.tables)),
     )
-    columns = len({name for of_table in _split_tables(spec).values() for name in of_table.released_columns})
+    columns = len({name for table_spec in _split_tables(spec).values() for name in table_spec.released_columns})
     return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)
 
 
 def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
-    """Return by further table, the first two being the empty one, a spec of one row a person with its part of rho."""
+    """Return table -> its spec of one row per person and its part of rho; the first two tables have the empty name."""
     table_pairs = spec.table_pairs or {"": spec}
     rho = Request(spec).total_rho / len(table_pairs)
     by_table = {}
@@ -224,15 +223,14 @@ def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:
 
 
 def _count_workers(spec: ReleaseSpec) -> int:
-    """Return the workers of the spec's engine, 0 where this process counts."""
+    """Return the workers of the spec's engine; 0 if this process counts."""
     return spec.engine.workers or choose_thread_count(0) if spec.engine.kind == "dask" else 0
 
 
 def _simplify(spec: ReleaseSpec) -> ReleaseSpec:
-    """Return the request about a table of one row a person, without totals, which made-up rows do not have."""
-    plain = spec if spec.panel is None else take_units_for_rows(spec)
-    unit = Unit(records_per_person=plain.records)
-    return plain.model_copy(update={"totals": (), "unit": unit, "engine": EngineChoice(), "query": ""})
+    """Return the request for a table with one row per person, without totals, which made-up rows cannot have."""
+    plain = take_units_for_rows(spec)
+    return plain.with_columns(plain.columns, Unit(records_per_person=plain.records))
 
 
 def _measure_start(folder: Path) -> float:
@@ -246,9 +244,9 @@ def _measure_start(folder: Path) -> float:
 
 
 def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers: int, parts: int) -> StepEstimate:
-    """Return what a step takes with all rows, from what it took with few and with a quarter of these.
+    """Return a step's cost with all rows, from its cost with few rows and with a quarter of these.
 
-    ``parts``: in how many it makes its table, which workers do where these are several.
+    ``parts``: the number of parts of its table; if there are several, workers make them.
     """
     cpu, factor = cost.cpu, _choose_factor(rehearsal, name, cost)
     makes_rows = name == PUBLISH or rehearsal.makes_rows(name)
@@ -279,9 +277,9 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
 
 
 def _choose_factor(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
-    """Return how many times as long as rehearsed a part takes whose time depends on relations; 1 of others.
+    """Return the factor on the rehearsed time of a part whose time depends on relations; 1 for other parts.
 
-    RELATED_FACTOR times the marginals that were rehearsed: where these are all scored pairs, all their cells.
+    A real release may measure RELATED_FACTOR times the rehearsed marginals, up to all cells of all scored pairs.
     """
     if name not in rehearsal.related:
         return 1.0
@@ -306,7 +304,7 @@ def _continue_power(first: int, low: float, second: int, high: float, rows: floa
 
 
 def _count_parts(rehearsal: Rehearsal, name: str, spec: ReleaseSpec) -> int:
-    """Return in how many parts a step makes its table; ``spec``: the request that is estimated."""
+    """Return the number of parts in which a step makes its table; ``spec``: the estimated request."""
     if rehearsal.makes_rows(name):
         return _count_shards(rehearsal)
     in_parts = name == "recode_rows" or (name == "encode" and spec.unit.person_id is None and not spec.tables)
@@ -318,13 +316,13 @@ def _count_shards(rehearsal: Rehearsal) -> int:
 
 
 def _compute_growth(rehearsal: Rehearsal, rows: int, *, makes_rows: bool) -> float:
-    """Return how many times as large a file of so many rows is with all rows; ``makes_rows``: of a step that does."""
+    """Return the growth factor of a file with so many rows; ``makes_rows``: whether its step makes rows."""
     few, many = (rehearsal.rows_made, rehearsal.rows_out) if makes_rows else (rehearsal.rows_in, rehearsal.rows)
     return many / few if rows == few > 0 else 1.0
 
 
 def _grow_memory(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
-    """Return what a part holds beyond its rehearsal, in MB: blocks of rows, and counts that were made up there."""
+    """Return a part's memory beyond its rehearsal, in MB: blocks of rows, and counts that the rehearsal made up."""
     columns, more = len(rehearsal.encoding.domain.attributes), 0.0
     if rehearsal.makes_rows(name):
         shard = rehearsal.rows_out / _count_shards(rehearsal)

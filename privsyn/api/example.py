@@ -1,4 +1,4 @@
-"""The bundled example: a public table and its spec, for a first release without a table of one's own."""
+"""The bundled example: a public table and its spec, for a first release without your own table."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _FOLDER = Path(__file__).with_name("example_data")
 
 
 def example() -> tuple[pd.DataFrame, SpecDraft]:
-    """Return a small public table and a release spec that fits it, to try everything without a table of one's own.
+    """Return a small public table and a release spec for it, to try everything without your own table.
 
     The table is an extract of the General Social Survey (NORC, public use): 17,137 people who were interviewed in 1994
     to 2006, 8 columns.  ``table, spec = privsyn.example(); release = privsyn.release(table, spec)`` makes a release
     of it at epsilon 1.
 
     Returns:
-        The table, a new pandas DataFrame, and the spec: a mapping as its YAML file has it, complete, which may be
-        changed (``spec["privacy"]["epsilon"] = 0.5``), printed and saved (``spec.save("example.yaml")``).
+        The table, a new pandas DataFrame, and the complete spec, a mapping of the YAML file's form.  It may be changed
+        (``spec["privacy"]["epsilon"] = 0.5``), printed and saved (``spec.save("example.yaml")``).
 
     Raises:
         FileNotFoundError: The package was installed without its data files.
@@ -35,14 +35,3 @@ def example() -> tuple[pd.DataFrame, SpecDraft]:
 
     text = (_FOLDER / "gss.yaml").read_text(encoding="utf-8")
     return pd.read_parquet(_FOLDER / "gss.parquet"), SpecDraft(parse_yaml(text, "the example's spec").content)
-
-
-def read_example_spec(data: str) -> str:
-    """Return the text of the example's spec file, for its table at ``data``."""
-    text = (_FOLDER / "gss.yaml").read_text(encoding="utf-8")
-    return text.replace("dataset: example\n", f"dataset: example\ndata: {data}\n", 1)
-
-
-def read_example_table() -> bytes:
-    """Return the example's table as a Parquet file."""
-    return (_FOLDER / "gss.parquet").read_bytes()

@@ -1,4 +1,4 @@
-"""Whether private folders still have the noisy tables that were paid for, for whoever verifies a ledger."""
+"""Check that private folders still have the noisy tables that were paid for."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OF_A_PERIOD = (
 def list_lost_noise(entries: Sequence[Entry], settings: Settings) -> list[str]:
     """Return a sentence for each run whose private folder lacks a noisy table that was paid for.
 
-    Looked at are the private folder of the settings and those that the ledger remembers, where they can be seen from
-    here.  Nothing is written there.
+    It looks into the private folder of the settings and, if they can be reached, into those that the ledger remembers.
+    Nothing is written there.
     """
     remembered = (Path(str(e.detail["private_root"])) for e in entries if "private_root" in e.detail)
     roots = {root.resolve(): root for root in (*remembered, settings.private_root)}

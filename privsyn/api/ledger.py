@@ -1,6 +1,6 @@
-"""The ledger as people look at it: what each data set has spent and has left, every charge, and the audit's verdict.
+"""A view of the ledger: what each data set has spent and has left, every charge, and the audit's verdict.
 
-Looking never makes a ledger: one that does not exist yet is said to be missing, and holds no charge.
+Viewing never creates a ledger: a missing one is reported as missing, and holds no charge.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CALENDAR_HEADINGS = ("data set", "period", "state", "run", "since (UTC)")
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verification looked at and found: ``problems``, and ``notes``, which are none."""
+    """The result of a verification: ``problems``, and ``notes``, which are not problems."""
 
     ledger: str
     datasets: int
@@ -76,7 +76,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Budgets:
-    """The budgets of some data sets, one row each, as ``HEADINGS`` says; shows itself as a table."""
+    """The budgets of some data sets, one row each under ``HEADINGS``; notebooks show a table."""
 
     summaries: tuple[DatasetSummary, ...]
 
@@ -107,7 +107,7 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Calendar:
-    """Where the periods of some data sets stand, one row each, as ``CALENDAR_HEADINGS`` says; shows itself as a table.
+    """The status of the periods of some data sets, one row each under ``CALENDAR_HEADINGS``; notebooks show a table.
 
     ``current``: the period has begun and is not over; ``refused``: the cap had no room for it; ``missed``: neither.
     """
@@ -136,17 +136,17 @@ def _format_text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -
 
 @dataclass(frozen=True)
 class LedgerView:
-    """The privacy ledger, to look at; ``privsyn.ledger`` opens it.
+    """A read-only view of the privacy ledger; ``privsyn.ledger`` opens it.
 
-    Privacy: a ledger holds names, moments and prices, no private value.  Nothing here reads a private table or
-    spends.
+    Privacy: a ledger holds names, times and prices, and no private value.  Nothing here reads a private table or spends
+    budget.
     """
 
     settings: Settings
 
     @check_arguments
     def show(self, dataset: str | None = None) -> Budgets:
-        """Return what each data set, or the one named ``dataset``, has spent of its lifetime cap and has left.
+        """Return the spent and remaining parts of each data set's lifetime cap, or of ``dataset`` alone.
 
         Raises RequestError for a data set that the ledger does not know, LedgerError for a ledger that cannot be read.
         A ledger that does not exist yet has no data sets.
@@ -157,7 +157,7 @@ class LedgerView:
     def entries(self, dataset: str) -> list[dict[str, Any]]:
         """Return every charge of ``dataset``, in order, JSON-ready.
 
-        Raises LedgerMissingError where there is no ledger, else as ``show``.
+        Raises LedgerMissingError without a ledger, else as ``show``.
         """
         return self.opened(dataset).export(dataset)
 
@@ -165,14 +165,14 @@ class LedgerView:
     def verify(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> Verified:
         """Recompute the ledger's chain, states and sums, and compare it with certificates.
 
-        These are the folders under the released root, in other output folders that the ledger remembers, and in
-        ``against``: released folders, or folders of them, wherever they are.  A ledger that has gone back
-        behind any of them is found, also where ledger and private folder were restored together.  Charges whose
-        folders cannot be seen from here are counted, and asked for in the notes.  So are runs whose private folder
-        lacks a noisy table that was paid for.
+        The certificates are in the folders under the released root, in other output folders that the ledger remembers,
+        and in ``against``: released folders, or folders of them, anywhere.  It finds a ledger that is older than any of
+        them, even if ledger and private folder were restored together.  Notes count charges whose folders cannot be
+        reached from here and ask for these folders.  They also name runs whose private folder lacks a noisy table that
+        was paid for.
 
-        Raises LedgerMissingError where there is no ledger, RequestError as ``show`` and for a folder of
-        ``against`` without a certificate.
+        Raises LedgerMissingError without a ledger, and RequestError as ``show`` and for a folder of ``against`` without
+        a certificate.
         """
         ledger = self.opened(dataset)
         places = [expand_path(place, "ledger.against").absolute() for place in against]
@@ -190,18 +190,18 @@ class LedgerView:
 
     @check_arguments
     def form_second_opinions(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> SecondOpinions:
-        """Return what OpenDP and dp-accounting say of the receipts of every certificate that ``verify`` compares.
+        """Return the prices that OpenDP and dp-accounting compute for every certificate that ``verify`` compares.
 
-        Raises RequestError where the extra ``second-opinion`` is not installed, and as ``verify``.
+        Raises RequestError if the extra ``second-opinion`` is not installed, and as ``verify``.
         """
         places = [expand_path(place, "ledger.against").absolute() for place in against]
         return form_second_opinions(self.opened(dataset), self.settings, dataset, places)
 
     @check_arguments
     def calendar(self, dataset: str | None = None, last: int = LAST) -> Calendar:
-        """Return where each period of each data set, or of the named one, stands: the ``last`` ones of each length.
+        """Return the status of the ``last`` periods of each length, for every data set or the named one.
 
-        A data set that has begun no period has none.  Errors as ``show``.
+        A data set that has begun no period has no rows.  Errors as ``show``.
         """
         if last < 1:
             raise RequestError(f"{last} is not a number of periods", "Write one from 1 on", "calendar.last")
@@ -215,7 +215,7 @@ class LedgerView:
 
     @check_arguments
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
-        """Return the exact figures of each data set, or of the named one; errors as ``show``."""
+        """Return the exact figures of every data set, or of the named one; errors as ``show``."""
         try:
             return self.opened(dataset).summary(dataset)
         except LedgerMissingError:
@@ -225,7 +225,7 @@ class LedgerView:
 
     @check_arguments
     def as_json(self, dataset: str | None = None) -> dict[str, Any]:
-        """Return the audit's verdict, and one object a data set with its exact sums and every entry."""
+        """Return the audit's verdict, and one object per data set with its exact sums and every entry."""
         summaries = self.summaries(dataset)
         if not summaries:
             return {"verified": True, "problems": [], "datasets": []}
@@ -263,7 +263,7 @@ def _make_unknown_error(dataset: str, known_names: str) -> RequestError:
 
 
 def _list_second_names(ledger: Ledger, settings: Settings) -> list[Text]:
-    """Return data sets that hold one table, each with a budget of its own: what is promised of it is both caps' sum."""
+    """Return data sets with the same table and separate budgets: the promise to its people is the sum of their caps."""
     marks, stated = ledger.marks(), [m for m in ledger.marks() if m.kind == "reason"]
     pairs = {tuple(sorted((m.dataset, m.subject))) for m in stated} | set(
         find_same_tables(settings.private_root, ledger.entries())
@@ -276,7 +276,7 @@ def _list_second_names(ledger: Ledger, settings: Settings) -> list[Text]:
 
 
 def _list_unfinished(ledger: Ledger, dataset: str | None) -> list[Text]:
-    """Return periods that a run has begun and not released; it holds them until it is finished."""
+    """Return periods that a run has begun and not released; the run holds them until it finishes."""
     stand = {(row.dataset, row.period): row for row in ledger.periods(dataset)}.values()
     return [
         f"the period {row.period} of {row.dataset!r} was begun by {row.run} and is not released: release it with "

@@ -1,8 +1,7 @@
 """The ledger against the certificates on disk: each must account for the other.
 
-The charges of a run name its folders.  A certificate names no lineage key, since nothing of the data may be in it; the
-private note of its run does (``private/runs/RUN/run.json``).  Where that is not at hand, charges are found by the run's
-name.
+The charges of a run name its folders.  A certificate names no lineage key, because it may hold nothing of the data; the
+private note of its run does (``private/runs/RUN/run.json``).  Without that note, charges are found by the run's name.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ CERTIFICATE = "certificate.json"
 
 @dataclass(frozen=True)
 class PublishedCertificate:
-    """One published folder: its certificate, and its steps' lineage keys where the private zone has them."""
+    """A published folder: its certificate, and its steps' lineage keys if the private zone has them."""
 
     folder: Path
     certificate: Certificate
@@ -52,7 +51,7 @@ class PublishedCertificate:
 
 @dataclass(frozen=True)
 class Roots:
-    """The folders that a run's charges were made from, as the ledger remembers them."""
+    """The folders of a run's charges, as the ledger remembers them."""
 
     released: Path
     private: Path
@@ -60,10 +59,10 @@ class Roots:
 
 @dataclass
 class LedgerComparison:
-    """``problems``: what cannot both be true; ``notes``: what is only worth knowing, or was not compared.
+    """``problems``: contradictions; ``notes``: facts worth knowing, and things that were not compared.
 
-    ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on;
-    ``charges_not_compared``: how many of these may belong to a release whose folder is elsewhere.
+    ``certificates``: the number found; ``charges_without_certificate``: the number of spent charges without a
+    certificate; ``charges_not_compared``: how many of these may belong to a release whose folder is elsewhere.
     """
 
     certificates: int = 0
@@ -76,12 +75,13 @@ class LedgerComparison:
 def compare_with_certificates(
     ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
 ) -> LedgerComparison:
-    """Compare the ledger's history with every certificate that is known.
+    """Compare the ledger's history with every known certificate.
 
-    Known are those under the released root, those where the ledger remembers their runs, and those in ``against``.
+    These are the certificates under the released root, in the folders of runs that the ledger remembers, and in
+    ``against``.
 
-    ``dataset``: the certificates and charges of this data set only; ``against``: released folders, or folders of
-    them, wherever they were given to.  Raises RequestError for a folder of ``against`` that holds no certificate.
+    ``dataset``: compare only this data set; ``against``: released folders, or folders of them, anywhere.  Raises
+    RequestError for a folder of ``against`` without a certificate.
     """
     result, covered = LedgerComparison(), set[str]()
     everything, summaries = ledger.entries(), {s.dataset: s for s in ledger.summary()}
@@ -124,22 +124,23 @@ def compare_with_certificates(
 def list_certified_folders(
     ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
 ) -> list[Path]:
-    """Return every released folder whose certificate is known, in the order of :func:`compare_with_certificates`.
+    """Return every released folder with a known certificate, in the order of :func:`compare_with_certificates`.
 
-    Its arguments and errors are those; folders whose certificate cannot be read are left out, as that reports them.
+    It has the same arguments and errors, but leaves out folders with an unreadable certificate, which the other
+    reports.
     """
     entries = [e for e in ledger.entries() if dataset in (None, e.dataset)]
     return _list_folders(settings.released_root, _list_remembered(entries), against)
 
 
 def list_receipts_files(folder: Path) -> dict[str, Path]:
-    """Return release step -> the file of its receipts in a released folder, of the steps that publish one."""
+    """Return release step -> its receipts file in a released folder, for the steps that publish one."""
     names = {step.name: step.published["receipts"].name for step in _list_published_steps(folder)}
     return {step: folder / name for step, name in names.items() if (folder / name).is_file()}
 
 
 def _list_remembered(entries: Sequence[Entry]) -> dict[tuple[str, str], Roots]:
-    """Return the folders of each run, as (data set, run), whose charges name them; earlier versions' charges do not."""
+    """Return (data set, run) -> the folders that the run's charges name; charges of early versions name none."""
     return {
         (e.dataset, e.run): Roots(Path(e.detail["released_root"]), Path(e.detail["private_root"]))
         for e in entries
@@ -150,7 +151,7 @@ def _list_remembered(entries: Sequence[Entry]) -> dict[tuple[str, str], Roots]:
 def _list_folders(
     released_root: Path, remembered: Mapping[tuple[str, str], Roots], against: Sequence[Path]
 ) -> list[Path]:
-    """Return every released folder that is known, once."""
+    """Return every known released folder once."""
     elsewhere = (roots.released / run for (_, run), roots in remembered.items())
     folders = {
         folder.resolve(): folder
@@ -197,7 +198,7 @@ def _iterate_folders(root: Path) -> Iterator[Path]:
 
 
 def _check_heads(certificate: Certificate, entries: Sequence[Entry]) -> list[str]:
-    """Return whether the ledger has gone back behind the certificate; ``entries``: of all data sets."""
+    """Return whether the ledger is older than the certificate; ``entries``: entries of all data sets."""
     head = certificate.ledger
     if head is None or (0 < head.entries <= len(entries) and entries[head.entries - 1].hash == head.hash):
         return []
@@ -208,7 +209,7 @@ def _check_heads(certificate: Certificate, entries: Sequence[Entry]) -> list[str
 
 
 def _find_second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
-    """Return whether folders of one run hold different noisy tables: then one charge had two draws."""
+    """Find folders of one run with different noisy tables: then one charge had two draws."""
     draws = {_list_noisy_tables(published.folder) for published in copies} - {()}
     if len(draws) < 2:
         return []
@@ -216,7 +217,7 @@ def _find_second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
 
 
 def _list_noisy_tables(folder: Path) -> tuple[tuple[str, str], ...]:
-    """File -> SHA-256 of each noisy table that the manifest lists; none where it is not a release."""
+    """Return file -> SHA-256 of each noisy table in the manifest; empty if the folder is not a release."""
     manifest = read_manifest_if_readable(folder)
     names = [step.published["noisy"].name for step in _list_published_steps(folder)]
     return tuple((n, manifest.files[n].sha256) for n in names if manifest is not None and n in manifest.files)
@@ -231,9 +232,9 @@ def _collect_keys(private_root: Path, run: str) -> Mapping[str, str] | None:
 
 
 def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> list[str]:
-    """Return what is wrong within the folder: changed files, and sums that differ from their parts.
+    """Return the faults within the folder: changed files, and sums that differ from their parts.
 
-    ``renamed``: whether the folder may have another name than the run, as where it was given to.
+    ``renamed``: whether the folder may have another name than the run, as a receiver's copy may.
 
     Raises ValueError or ZeroDivisionError for a text that is not a number.
     """
@@ -255,9 +256,9 @@ def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> li
 
 
 def _list_published_steps(folder: Path) -> list[ReleaseStep]:
-    """Return the release steps whose tables the folder has, by its own request.
+    """Return the release steps whose tables the folder has, according to its own request.
 
-    None where it holds figures of a release.
+    None if it holds figures of a release.
     """
     manifest = read_manifest_if_readable(folder)
     if manifest is None:
@@ -268,7 +269,7 @@ def _list_published_steps(folder: Path) -> list[ReleaseStep]:
 
 
 def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
-    """Return whether the released receipts of a stage cost what the certificate says; a stage without any has none."""
+    """Check that the released receipts of a stage cost what the certificate says; some stages have none."""
     file = folder / receipts.get(stage.step, "-")
     if not file.is_file():
         return []
@@ -281,7 +282,7 @@ def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str])
 
 
 def _collect_charges(published: PublishedCertificate, entries: Sequence[Entry]) -> dict[str, Entry]:
-    """Release step -> the latest reservation that the certificate's stage rests on; by key, else by the run's name."""
+    """Return release step -> the latest reservation of the certificate's stage, by key, else by the run's name."""
     steps = {s.step for s in published.certificate.stages}
     runs = {published.certificate.run, *(published.certificate.improves or ())}
     charges = {}
@@ -296,7 +297,7 @@ def _collect_charges(published: PublishedCertificate, entries: Sequence[Entry]) 
 def _check_ledger(
     published: PublishedCertificate, entries: Sequence[Entry], summary: DatasetSummary | None
 ) -> list[str]:
-    """Return where the certificate says something else than the ledger of its data set; errors as above."""
+    """Return contradictions between the certificate and the ledger of its data set; errors as above."""
     certificate = published.certificate
     if summary is None:
         return [f"its certificate is of {certificate.dataset!r}, which the ledger does not know"]
@@ -326,10 +327,10 @@ def _add_uncovered(
     remembered: Mapping[tuple[str, str], Roots],
     settings: Settings,
 ) -> None:
-    """Enter the spent charges that no certificate here rests on, by runs.
+    """Add the spent charges without a certificate here, by run.
 
-    A run that a private folder knows and has not published is only not finished.  One that was published, or that both
-    of its folders have forgotten, is a problem; one whose folders are not here is asked for.
+    A run that a private folder knows and has not published is only unfinished.  A run that was published, or that both
+    its folders have forgotten, is a problem.  For a run whose folders are elsewhere, a note asks for them.
     """
     runs: dict[tuple[str, str], int] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A release as its receiver holds it: the folder, and what lies in it."""
+"""A release as a receiver has it: the folder and its content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.answers.questions import Questions
-from privsyn.api.progress import show_bar
 from privsyn.base.arguments import check_arguments
 from privsyn.base.budget_words import describe_epsilon, describe_use
 from privsyn.base.errors import RequestError
@@ -25,9 +24,10 @@ from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.find_release import find_release
+from privsyn.engine.progress import show_bar
 from privsyn.storage.released_files import (
     check_released_file,
+    find_release,
     list_synthetic_names,
     read_certificate,
     read_manifest,
@@ -49,13 +49,13 @@ class Release(Questions):
 
     ``privsyn.release`` makes one, ``privsyn.open_release`` opens one.  It answers questions about the private table
     with error bars (``count``, ``share``, ``mean``, ``quantile``, ``correlation``, ``regress``, ``estimate``,
-    ``compare``; docs/receivers.md).  Privacy: all that it shows is in the released
-    folder; it knows neither the private table nor the private folder.
+    ``compare``; docs/receivers.md).  Privacy: everything it shows is in the released folder; it reads neither the
+    private table nor the private folder.
 
     Attributes:
         folder: The released folder, an absolute path.
-        drawn: The steps for which the call that made it drew noise and paid, in order; empty where the release was
-            there already, or was opened.
+        drawn: The steps for which the call drew noise and paid, in order; empty if the release existed before, or was
+            only opened.
     """
 
     folder: Path
@@ -66,12 +66,12 @@ class Release(Questions):
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The public request, versions, seeds, and the SHA-256 of every file; RequestError where it is not readable."""
+        """The public request, versions, seeds, and the SHA-256 of every file; RequestError if it cannot be read."""
         return read_manifest(self.folder)
 
     @cached_property
     def certificate(self) -> Certificate:
-        """The promise, and every number from which it follows; RequestError if it is not readable or changed."""
+        """The promise, and every number from which it follows; RequestError if it cannot be read or was changed."""
         self._check_file("certificate.json")
         return read_certificate(self.folder)
 
@@ -102,14 +102,14 @@ class Release(Questions):
 
     @cached_property
     def marginals(self) -> dict[str, pa.Table]:
-        """The noisy counts that the table was made from, by the names of their files.
+        """The noisy counts from which the table was made, by file name.
 
         For a single statistic, use these rather than the rows: they have error bars.  ``consistent`` has one row a
         marginal: its ``attributes``, its ``counts`` (floats; the last attribute changes fastest, in the codes of
-        ``recode``) and ``sigma``, the standard deviation of a count's noise as it was measured.  ``one_way``,
-        ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost.
-        Pairs of one cell after the single columns of ``measured`` are trends, asked again.  Marginals of a further
-        table of a tree begin with the table's name: ``drugs/consistent``.
+        ``recode``) and ``sigma``, the standard deviation of a count's noise when measured.  ``one_way``, ``scores`` and
+        ``measured`` have the counts as measured, and their ``_receipts`` the price of each.  In ``measured``, pairs of
+        one cell after the single columns are trends that were asked again.  Marginals of a further table of a tree
+        begin with the table's name: ``drugs/consistent``.
         """
         names = [name for name in sorted(self.manifest.files) if name.startswith("marginals/")]
         return {
@@ -120,12 +120,13 @@ class Release(Questions):
     def publish(
         self, database: str, *, prefix: str | None = None, schema: str | None = None, replace: bool = False
     ) -> tuple[str, ...]:
-        """Write the release into a database as tables with comments: rows, noisy counts and note, all of them or none.
+        """Write rows, noisy counts and note into a database as tables with comments, all of them or none.
 
         ``database``: ``postgresql://HOST/NAME``, ``duckdb:///FILE`` or ``sqlite:///FILE``; a password is in
         ``PGPASSWORD`` or in the file that ``PGPASSFILE`` names.  ``prefix`` begins every table's name (None: the data
-        set's and ``_``); ``schema`` is made where there is none.  The same release is not written twice; another one of
-        these names is replaced with ``replace``.  Returns the tables' names; RequestError with nothing written.
+        set's name and ``_``); ``schema`` is created if missing.  The same release is not written twice; ``replace``
+        replaces another release with these names.  Returns the tables' names.  Raises RequestError, with nothing
+        written.
         """
         from privsyn.publish.database_tables import publish_tables
 
@@ -133,7 +134,7 @@ class Release(Questions):
 
     @property
     def cost(self) -> str:
-        """What the release costs, in one sentence."""
+        """The price of the release, in one sentence."""
         c, total = self.certificate, self.certificate.dataset_total
         use = describe_use(
             Fraction(total.rho), Fraction(total.rho_cap), None if c.improves else Fraction(c.rho_budget), "it"
@@ -145,10 +146,10 @@ class Release(Questions):
         )
 
     def of_table(self, name: str) -> FurtherTable:
-        """Return what answers questions about a further table of a tree of tables, as ``count`` and ``share`` do.
+        """Return a further table of a tree of tables, which answers questions (``count``, ``share`` and so on).
 
-        ``name``: of the table, as in the spec.  Its columns, and the columns of the tables above it, may be named.
-        Answers are of persons, each by one row.  RequestError where the release has no such table.
+        ``name``: the table's name in the spec.  Questions may name its columns and the columns of the tables above it.
+        Answers are about persons, each by one row.  Raises RequestError if the release has no such table.
         """
         further = list_further_tables(self.spec.tables)
         if name not in further:
@@ -166,7 +167,7 @@ class Release(Questions):
         return check_released_file(self.folder, self.manifest, name, _FIELD)
 
     def _read_head(self) -> pa.Table:
-        """Return the first rows, read alone: the table may be larger than memory."""
+        """Return the first rows without reading the others: the table may be larger than memory."""
         with pq.ParquetFile(self._files[0]) as file:
             first = islice(file.iter_batches(batch_size=HEAD_ROWS), 1)
             return pa.Table.from_batches(list(first), file.schema_arrow)
@@ -207,19 +208,19 @@ class FurtherTable(Questions):
 
 @check_arguments
 def open_release(release: str | Path, *, out: str | Path | None = None) -> Release:
-    """Open a release that is there: no table, ledger or private folder is needed.
+    """Open an existing release.  It needs no private table, ledger or private folder.
 
     Args:
         release: A run's name in the released root, or the path of a released folder.  Or its URL in an object store
-            (``s3://``, ``gs://``, ``abfs://``): then it is fetched, and each file checked by its hash.
+            (``s3://``, ``gs://``, ``abfs://``), from which it is fetched and checked by its hashes.
         out: The folder with ``released/``; default: ``PRIVSYN_OUT``, else ``privsyn-out`` in the working folder.
 
     Returns:
-        The release; its table and marginals are read when they are asked for, and each file is checked by its hash.
+        The release.  Its table and marginals are read when first used, and each file is checked by its hash.
 
     Raises:
-        RequestError: It is not a release, is one of another version, was made with test noise, or its certificate is
-            not the published one.  Other files are checked when they are first used.
+        RequestError: The folder is not a release, has an unknown form, was made with test noise, or its certificate was
+            changed.  Other files are checked when first used.
 
     Privacy: reads nothing but the released folder, draws nothing and spends nothing.
     """

@@ -1,8 +1,8 @@
-"""What of the private folder no run needs any more, and its removal.
+"""Find and remove files of the private folder that no run needs any more.
 
-A run needs the tables of its own steps: they make it free to publish again.  Nothing that was paid for is ever removed,
-and no note, record of the ledger, key or released folder.  Private rows of runs whose noise is all drawn are needed by
-nobody; a request that looks at them again encodes them anew from the private table, at no cost.
+A run needs the tables of its own steps, which make publishing it again free.  Nothing that was paid for is ever
+removed, and no note, record of the ledger, key or released folder.  Nobody needs private rows of runs whose noise is
+all drawn; a later request encodes them again from the private table, at no cost.
 """
 
 from __future__ import annotations
@@ -41,24 +41,23 @@ class UnneededFile:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What may be removed, or was; ``left_out``: the data sets that a running release holds."""
+    """Removable or removed files; ``left_out``: the data sets that a running release holds."""
 
     found: tuple[UnneededFile, ...]
     left_out: tuple[str, ...]
 
     @property
     def bytes(self) -> int:
-        """Their size together."""
+        """The total size."""
         return sum(each.bytes for each in self.found)
 
 
 def prune(settings: Settings, *, rows: bool = False, reports: bool = False, delete: bool = False) -> Pruned:
-    """Find what no run needs, and remove it with ``delete``.
+    """Find files that no run needs; remove them with ``delete``.
 
-    ``rows``: also private rows of runs whose noise is all drawn; ``reports``: also private reports and comparisons of
-    runs that are there, which their commands make anew.  The lock of each data set is held meanwhile; one that a
-    running release holds is left out.  Raises LedgerError for a ledger that is missing or cannot be read: it says
-    what was paid for.
+    ``rows``: also private rows of runs whose noise is all drawn; ``reports``: also private reports and comparisons,
+    which their commands can make again.  Each data set is locked meanwhile; data sets that a running release holds are
+    left out.  Raises LedgerError if the ledger, which knows what was paid for, is missing or cannot be read.
     """
     private = settings.private_root
     if not private.is_dir():
@@ -105,7 +104,7 @@ def _find_unneeded(
 
 
 def _find_tables(private: Path, dataset: str, needed: Collection[str]) -> Iterator[UnneededFile]:
-    """Yield stored tables, and records of steps, whose keys are no run's and no charge's."""
+    """Yield stored tables and step records whose keys belong to no run and no charge."""
     short = {key[:_KEY] for key in needed}
     for path in _list_children(private / "store" / dataset):
         parts = path.name.removesuffix(".parquet").rsplit("-", 2)
@@ -119,7 +118,7 @@ def _find_tables(private: Path, dataset: str, needed: Collection[str]) -> Iterat
 def _find_rows(
     settings: Settings, ledger: Ledger, dataset: str, notes: Collection[dict[str, Any]]
 ) -> Iterator[UnneededFile]:
-    """Yield tables of private rows whose runs all have their noise."""
+    """Yield tables of private rows if all their runs have their noise."""
     records = Records(settings.private_root, dataset)
     for path in _list_children(locate_private_records(settings.private_root, dataset)):
         refs = records.load_as(path.stem, StepRefs) if path.name.startswith("step-") else None

@@ -1,7 +1,7 @@
-"""The rehearsal of a release: a small one of made-up rows by the very steps of a real one, in a folder of its own.
+"""The rehearsal of a release: a small release of made-up rows by the steps of a real one, in its own folder.
 
-It uses the counts that are expected of the asked number of rows (privsyn/forecasts/assumed_counts.py).  So noise,
-choice, consistency and files are like a table's of that size.
+It uses the counts expected for the given number of rows (privsyn/evaluation/forecasts/assumed_counts.py).  So noise,
+selection, consistency and files are as for a table of that size.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
-from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
+from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
+from privsyn.evaluation.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import publish
 from privsyn.storage.disk import translate_os_errors
@@ -43,7 +43,7 @@ from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode, recode_from_table
 from privsyn.tasks.kernels.blocks import PASS_CELLS
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.decode import as_released
 from privsyn.tasks.synthesis.implied_pairs import compute_row_factor
 
@@ -68,12 +68,12 @@ BEFORE, PUBLISH = "before the first step", "publish"
 
 @dataclass
 class Cost:
-    """What one part of a rehearsal took.
+    """The cost of one part of a rehearsal.
 
     ``cpu``: CPU seconds.  ``peak_mb``: peak memory of the process meanwhile, in MB (2^20 bytes).  ``counting``: CPU
-    seconds of counting all rows in place of the made-up ones.  ``cells``: of the marginals that were counted.
-    ``marginals``: the number of them with several columns that are not scores.  ``files``: size in bytes and rows of
-    each table that was written.
+    seconds of counting all rows instead of the made-up ones.  ``cells``: cells of the counted marginals.
+    ``marginals``: the number of counted marginals of several columns, without scores.  ``files``: size in bytes and
+    rows of each written table.
     """
 
     cpu: float
@@ -86,7 +86,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Marginals that a look asked of a stored table."""
+    """The marginals that a look counts in a stored table."""
 
     stored: StoredTable
     rows: AssumedRows | ScaledRows
@@ -95,7 +95,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _NotedRows:
-    """Assumed rows that note which marginals are asked of them."""
+    """Assumed rows that record which marginals are counted in them."""
 
     assumed: AssumedRows | ScaledRows
     stored: StoredTable
@@ -123,9 +123,9 @@ class _NotedRows:
 
 @dataclass
 class _AssumedEngine:
-    """Counts ``rows`` assumed rows, whatever rows are stored, and keeps what was asked of them.
+    """Counts ``rows`` assumed rows, whatever rows are stored, and records the counted marginals.
 
-    ``recode``: the run's, once it is released.
+    ``recode``: the run's recoding, once it is released.
     """
 
     chances: Mapping[str, np.ndarray]
@@ -137,9 +137,9 @@ class _AssumedEngine:
         """Do nothing."""
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> _NotedRows:
-        """Return the assumed rows, by the run's recoding where filtered values may be among their codes.
+        """Return the assumed rows, in the run's recoding if their codes may include filtered values.
 
-        Of other codes, such as the merged ones of named sets, as many rows as the stored ones are a part of.
+        For other codes, such as the merged codes of named sets, return the same share of rows as is stored.
         """
         assumed: AssumedRows | ScaledRows
         sizes = {a: chances.shape[1] for a, chances in self.chances.items()}
@@ -162,11 +162,11 @@ class _AssumedEngine:
 
 @dataclass
 class Rehearsal:
-    """A release of few made-up rows of the columns of ``spec``, with the counts that ``rows`` rows would have.
+    """A release of a few made-up rows with the columns of ``spec``, and the counts that ``rows`` rows would have.
 
-    ``rows_out``: the rows that would be made; ``folder``: an empty one.  Known once it has run: ``costs`` of each part
-    by name; ``fewer_in`` and ``fewer_out``, the same with a quarter of the rows read, or made.  ``pairs``: the number
-    of scored pairs, with ``pair_cells`` together.
+    ``rows_out``: the rows that a real release makes; ``folder``: an empty folder.  After the run: ``costs`` of each
+    part by name; ``fewer_in`` and ``fewer_out``, the same with a quarter of the rows read, or made.  ``pairs``: the
+    number of scored pairs, with ``pair_cells`` cells in all.
     """
 
     spec: ReleaseSpec
@@ -191,7 +191,7 @@ class Rehearsal:
 
     @property
     def rows_made(self) -> int:
-        """Rows to synthesize: one shard at most, and more rows where the release has several shards."""
+        """Rows to synthesize: at most one shard, and more rows if the release has several shards."""
         shard = self.spec.mechanism.synthesis.shard_rows
         values = VALUES_OUT * (MORE_OF_SHARDS if self.rows_out > shard else 1)
         return min(self.rows_out, shard, max(FEW_ROWS, values // len(self.encoding.domain.attributes)))
@@ -202,19 +202,19 @@ class Rehearsal:
         return {step.name: step for step in plan_release(self.spec).steps}
 
     def run(self) -> None:
-        """Release with few rows read, with more, and once more with few rows made of the same noisy counts."""
+        """Release with few rows read, with more, and again with few rows made from the same noisy counts."""
         self._release("few", compute_quarter(self.rows_in), self.rows_made, self.fewer_in, steps=1)
         self._release("all", self.rows_in, self.rows_made, self.costs)
         self._release("all", self.rows_in, compute_quarter(self.rows_made), self.fewer_out)
 
     def makes_rows(self, name: str) -> bool:
-        """Return whether a part's cost grows with the rows that are made."""
+        """Return whether a part's cost grows with the synthetic rows."""
         outputs = self.steps[name].outputs.values() if name in self.steps else ()
         return any(contract in (tables.SYNTHETIC_CODES, tables.SYNTHETIC) for contract in outputs)
 
     @property
     def related(self) -> tuple[str, ...]:
-        """The parts whose cost grows with what is measured of relations.
+        """The parts whose cost grows with the measured relations.
 
         From the first look that counts several columns together to the first rows.
         """
@@ -224,7 +224,7 @@ class Rehearsal:
         return tuple(names[first : last + 1])
 
     def reads_rows(self, name: str) -> bool:
-        """Return whether a part's cost, without the counting, grows with the rows that are read."""
+        """Return whether a part's cost, without counting, grows with the private rows."""
         return name == BEFORE or (name in self.steps and self.steps[name].kind is StepKind.TRANSFORM)
 
     def _release(
@@ -262,7 +262,7 @@ class Rehearsal:
         return refs
 
     def _note_counting(self, step: Step, cost: Cost, counted: _Asked) -> None:
-        """Note what counting so many rows would take, and take off what making the counts up took."""
+        """Add the cost of counting so many rows, and subtract the cost of making the counts up."""
         cost.cpu -= counted.rows.seconds[0]
         cost.counting += _time_counting(counted, self.rows)
         cells = sum(counted.rows.domain.cells(clique) for clique in counted.cliques)
@@ -275,7 +275,7 @@ class Rehearsal:
             cost.marginals += joint
 
     def _choose_oversample(self) -> dict[str, int]:
-        """Return how many times the rows are made first, as for as many rows as are wanted."""
+        """Return how many times the rows are made first, as in a release of all rows."""
         settings = self.spec.mechanism.synthesis
         if not isinstance(settings, Synthesis):
             return {}
@@ -291,7 +291,7 @@ def compute_quarter(rows: int) -> int:
 
 
 def _make_settings(folder: Path) -> Settings:
-    """Return settings of a world of its own: nothing of the installation's, so that nothing leaves the folder."""
+    """Return settings without anything of the installation, so that nothing leaves the folder."""
     defaults = {name: f.get_default() for name, f in Settings.model_fields.items() if f.default_factory is None}
     return Settings(**{**defaults, "out": folder / "out", "ledger": str(folder / "ledger.sqlite"), "threads": 1})
 
@@ -312,9 +312,9 @@ def _list_sizes(place: Path) -> tuple[tuple[int, int], ...]:
 
 
 def _time_counting(counted: _Asked, rows: int) -> float:
-    """Return the CPU seconds of counting what was asked in ``rows`` rows: timed on a sample, and the stored rows.
+    """Return the CPU seconds of counting the marginals in ``rows`` rows, timed on a sample, and in the stored rows.
 
-    The rows are read once for each pass over them.
+    Every pass reads the rows once.
     """
     domain, padded = counted.rows.domain, counted.rows.padded
     sample = counted.cliques[:: max(1, -(-len(counted.cliques) // SAMPLE))]
@@ -335,7 +335,7 @@ def _time_counting(counted: _Asked, rows: int) -> float:
 
 def _time_counts(codes: CodeTable, cliques: Iterable[Clique]) -> float:
     start = time.process_time()
-    for _ in count_all(codes, cliques, threads=1):
+    for _ in codes.counts(cliques, threads=1):
         pass
     return time.process_time() - start
 

@@ -1,8 +1,8 @@
 """The public functions that make releases: release and improve.
 
-The command line and the Prefect flows do the same by the same parts.  What a function needs is imported when it is
-called, so that ``import privsyn`` is quick.  Errors come from ``privsyn.base.errors``: each says in one paragraph
-what is wrong with which argument or field, and how to mend it.
+The command line and the Prefect flows use the same parts.  Functions import what they need when called, so that
+``import privsyn`` is quick.  Errors come from ``privsyn.base.errors``: each names in one paragraph the wrong argument
+or field, the fault, and the cure.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.api.open_release import Release
-from privsyn.api.progress import show_progress
 from privsyn.base.arguments import check_arguments
 from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import PeriodReleasedError, RequestError
 from privsyn.base.interrupts import defer_interrupts
-from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
+from privsyn.base.process_memory import pause_gc
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.base.wording import mention
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.progress import show_progress
 from privsyn.sources.open_source import AnyPlace
 from privsyn.sources.private_table import Table
 from privsyn.specs.spec_file import AnySpec, load_any_spec
@@ -53,19 +54,18 @@ def release(
     The same request on the same table finds its release, draws nothing and spends nothing.
 
     Args:
-        data: The private table, or a mapping of the spec's tables by their names; None: what the spec names.
+        data: The private table, or a mapping from table names to tables; None: the table that the spec names.
         spec: What may be released, and the domain of every column, from public sources.
         epsilon: In place of the spec's ``privacy.epsilon``, > 0.
         delta: In place of the spec's ``privacy.delta``, in (0, 1).
         out: The folder for ``released/`` (give away) and ``private/`` (keep); default: ``PRIVSYN_OUT``, else
-            ``privsyn-out`` in the working folder.  Nothing else is written but the ledger (``PRIVSYN_LEDGER``, else a
-            file in the user's data folder, so that the data set's cap does not depend on ``out``).
-        fresh: Draw new noise although this release exists; costs budget.
-        period: The period of the data set to release, such as ``2026-11``, which is released once, and not before it
-            begins.
-        early: Why the period is released before it begins; it is kept in the ledger.
-        new_dataset: Why this table, which was released under another ``dataset``, gets a second lifetime budget; it is
-            kept in the ledger.  Without it such a release is refused.
+            ``privsyn-out`` in the working folder.  Apart from these, only the ledger is written (``PRIVSYN_LEDGER``,
+            else a file in the user's data folder, so that the data set's cap does not depend on ``out``).
+        fresh: Draw new noise even if this release exists; costs budget.
+        period: The period to release, such as ``2026-11``: once, and not before it begins.
+        early: The reason for releasing the period before it begins; the ledger keeps it.
+        new_dataset: The reason for a second lifetime budget if this table was released under another ``dataset``; the
+            ledger keeps it.  Without a reason, such a release is refused.
         progress: Show progress; None: in a notebook only.
 
     Returns:
@@ -75,11 +75,11 @@ def release(
         RequestError: An argument, the spec or the table is wrong; nothing was spent.
         BudgetRefusedError: The data set's lifetime cap would be passed; nothing was read and nothing spent.
         LedgerError: The ledger cannot be trusted or reached; no row was read.
-        ContractError: A step's table broke its contract; nothing was released from it.
+        ContractError: A step's table broke its contract; nothing was released.
         PrivsynError: Anything else, such as a full disk; call again, nothing is charged twice.
 
-    Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person, which is
-    what the spec's ``unit`` says.  The ledger reserves the whole price before anything is counted.
+    Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person, as the
+    spec's ``unit`` defines a person.  The ledger reserves the whole price before anything is counted.
     """
     loaded = load_any_spec(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
     return _make_release(
@@ -102,9 +102,6 @@ def _make_release(
     placed, in_memory = _place_data(data, spec)
     shown = is_in_notebook() if progress is None else progress
     with defer_interrupts():
-        with pause_gc():
-            from privsyn.pipelines.release_plan import propose_release
-
         proposal = propose_release(
             placed, settings, data=in_memory, fresh=fresh, period=period, early=early, new_dataset=new_dataset
         )
@@ -116,11 +113,42 @@ def _make_release(
     return Release(Path(summary.released), summary.drawn)
 
 
-def run_proposal(proposal: Proposal) -> ReleaseSummary:
-    """Run a release that is admitted in this process, and publish it: the one way of the command line and of Python.
+def propose_release(
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    data: AnyPlace | None = None,
+    fresh: bool = False,
+    period: str | None = None,
+    new_dataset: str | None = None,
+    early: str | None = None,
+    calendar: str | None = None,
+) -> Proposal:
+    """Return the proposal of a release of ``spec``, to be admitted.  Reads no file but the ledger.
 
-    Noise other than the release source marks the run not private and keeps it private.  Guarantee and errors as
-    :func:`release`; PeriodReleasedError for a period that has its release.
+    ``data``: the table in memory (None: the file that the spec names); ``early``, ``calendar``: see the proposal.
+
+    Raises RequestError if ``period`` is not a valid label, and LedgerError if the data set's cap decides the accountant
+    and the ledger cannot be read.
+    """
+    with pause_gc():
+        from privsyn.engine.choose_accountant import settle_accountant
+        from privsyn.engine.proposal import Proposal
+        from privsyn.pipelines.release_plan import plan_release
+
+    spec_to_plan = spec if data is None else spec.read_at("")
+    settled = settle_accountant(spec_to_plan, settings, partial(plan_release, period=period), fresh=fresh)
+    plan = plan_release(settled, period)
+    return Proposal(
+        plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset, early=early, calendar=calendar
+    )
+
+
+def run_proposal(proposal: Proposal) -> ReleaseSummary:
+    """Run an admitted release in this process and publish it, for the command line and for Python.
+
+    Test noise marks the run as not private and keeps it in the private folder.  Guarantee and errors as
+    :func:`release`; PeriodReleasedError if the period is released already.
     """
     with defer_interrupts():
         with pause_gc():
@@ -136,7 +164,7 @@ def run_proposal(proposal: Proposal) -> ReleaseSummary:
 
 
 def _open_released_period(done: PeriodReleasedError, settings: Settings) -> Release:
-    """Return the release that a period has.  Raises RequestError if its folder is not under the settings' root."""
+    """Return the release of a period.  Raises RequestError if its folder is not under the settings' root."""
     folder = settings.released_root / done.run
     if not folder.is_dir():
         raise RequestError(
@@ -148,7 +176,7 @@ def _open_released_period(done: PeriodReleasedError, settings: Settings) -> Rele
 
 
 def _place_data(data: Table | None, spec: ReleaseSpec) -> tuple[ReleaseSpec, AnyPlace | None]:
-    """Return the spec with the place of ``data``, and the table where it is in memory."""
+    """Return the spec with the place of ``data``, and the table if it is in memory."""
     if spec.tables:
         return _place_tables(data, spec)
     if not isinstance(data, str | Path):
@@ -159,7 +187,7 @@ def _place_data(data: Table | None, spec: ReleaseSpec) -> tuple[ReleaseSpec, Any
 
 
 def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping[str, Any] | None]:
-    """Return the spec with the places of its tables, and the tables where one is in memory; ``data``: as given."""
+    """Return the spec with the places of its tables, and the tables if any is in memory; ``data``: as given."""
     if data is None:
         return spec, None
     if not isinstance(data, Mapping) or data.keys() != spec.tables.keys():
@@ -180,24 +208,24 @@ def improve(
     fresh: bool = False,
     progress: bool | None = None,
 ) -> Release:
-    """Measure more of the same unchanged table, and make a better one of all that was paid for.
+    """Measure more of the unchanged table, and make a better release from all paid counts.
 
     Args:
         release: The release, a run's name, or its released folder; its private folder must be here.  It may itself be
             an improvement.
-        epsilon: What the new looks cost by themselves, > 0, at the release's own delta.
+        epsilon: The price of the new looks alone, > 0, at the release's delta.
         data: The private table; None: the file that the run remembers.  It must be unchanged.
         out: As for ``release``.
-        fresh: Draw new noise although this improvement exists; costs budget.
+        fresh: Draw new noise even if this improvement exists; costs budget.
         progress: As for ``release``.
 
     Returns:
-        A release of its own.  Its certificate's epsilon covers all its looks together, the earlier ones included,
-        and only the new ones are charged.
+        A new release.  Its certificate's epsilon covers all looks together, including earlier ones; only the new looks
+        are charged.
 
     Raises:
-        RequestError: The table has changed, or the run was made by another mechanism than privsyn or by steps of
-            another version; nothing was spent.
+        RequestError: The table has changed, or another mechanism than privsyn or another version of the steps made the
+            run.  Nothing was spent.
         PrivsynError: As for ``release``.
 
     Privacy: the released folder is (epsilon, delta)-differentially private with its certificate's epsilon; by the

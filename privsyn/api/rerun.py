@@ -1,9 +1,9 @@
 """Reproducing a release from its released folder alone: run every step after the noise again, and compare every file.
 
 A reproduction needs nothing private and leaves nothing behind: no ledger, no private folder, no table.  It does not run
-the release steps: it takes their noisy tables as they are, and checks that their queries follow from the tables before
-them.  It compares every file with the manifest's hashes: the noisy tables and the certificate as they lie in the
-folder, all other files also as it makes them again.
+the release steps: it takes their noisy tables as they are, and checks that their queries follow from earlier tables.
+It compares every file of the folder with the manifest's hashes, and every file that it makes again, which noisy tables
+and certificate cannot be.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import ClassVar, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.base.errors import ContractError, PrivsynError, RequestError
+from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import API
 from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -32,14 +33,13 @@ from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.publish.certificate_of_run import list_versions
 from privsyn.publish.folder import fill
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import DESCRIPTIONS
-from privsyn.publish.versions import list_versions
 from privsyn.sources.public_table import check_file
-from privsyn.storage.find_release import find_release
 from privsyn.storage.records import Records
-from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec
+from privsyn.storage.released_files import find_release, read_certificate, read_manifest, read_public_spec
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation.noisy import read_receipts
 
@@ -55,10 +55,10 @@ _UNFIT = (ValueError, LookupError, ArithmeticError, OSError, pa.ArrowException)
 
 @dataclass(frozen=True)
 class FileComparison:
-    """One file of the manifest: whether the file on disk is that file, and whether making it again gives that file.
+    """One file of the manifest: whether the file on disk agrees with it, and whether the file made again does.
 
-    ``reproduced`` is None for what nobody can make again: the noisy tables and the certificate.  ``reworded``: whether
-    it is a description of another version's release, which this version made again in other words.
+    ``reproduced`` is None for files that nobody can make again: noisy tables and the certificate.  ``reworded``:
+    whether it is a description that this version words differently.
     """
 
     name: str
@@ -72,7 +72,7 @@ class FileComparison:
         return self.on_disk and self.reproduced is not False
 
     def words(self) -> str:
-        """Return the outcome, for people."""
+        """Return the outcome in words."""
         if not self.on_disk:
             return "is missing or not the file of the manifest" + (
                 "; made anew, it agrees"
@@ -90,12 +90,12 @@ class FileComparison:
 
 @dataclass(frozen=True)
 class Rerun:
-    """The result of reproducing a release; printed, what does not agree.
+    """The result of reproducing a release; printing it shows what does not agree.
 
     ``files``: every file of the manifest.  ``unknown``: files of the folder that the manifest does not name.
-    ``problems``: sentences on whatever else does not agree or could not be made.  ``versions``: package -> (version of
-    the release, version here) where they differ.  ``folder``: the folder with the files made again, None unless the
-    caller asked for it.  Privacy: all of it is public.
+    ``problems``: sentences on everything else that does not agree or could not be made.  ``versions``: package ->
+    (version of the release, version here) where they differ.  ``folder``: the folder with the files made again, None
+    unless the caller asked for it.  Privacy: all of it is public.
     """
 
     run: str
@@ -112,7 +112,7 @@ class Rerun:
 
     @property
     def data_agree(self) -> bool:
-        """Whether all was reproduced byte for byte but for descriptions that another version wrote in other words."""
+        """Whether all was reproduced byte for byte, except descriptions that another version wrote in other words."""
         return all(file.agrees or file.reworded for file in self.files) and not self.unknown and not self.problems
 
     @property
@@ -128,7 +128,7 @@ class Rerun:
 
 
 class _RefusingNoise:
-    """The noise source of a reproduction, which draws none; it is private because the release's noise was."""
+    """The noise source of a reproduction, which draws nothing; it counts as private because the release's noise did."""
 
     private: ClassVar[bool] = True
 
@@ -138,7 +138,7 @@ class _RefusingNoise:
 
 @dataclass
 class _Reproduction:
-    """One reproduction: a release made again in a store of its own, from the released tables of ``folder``."""
+    """One reproduction: a release made again in its own store, from the released tables of ``folder``."""
 
     folder: Path
     manifest: Manifest
@@ -152,7 +152,7 @@ class _Reproduction:
         return self.remade.store
 
     def run(self) -> None:
-        """Run every step in order: take the noisy tables as they are, run post-processing, leave private tables out."""
+        """Run every step in order: copy noisy tables, run post-processing, skip private tables."""
         self.refs = run_steps(self.remade.steps, self._step)
 
     def _step(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
@@ -174,7 +174,7 @@ class _Reproduction:
         return StepRefs(step=step.name, key=key, tables=refs)
 
     def _check_plan(self, step: ReleaseStep, noisy: StepRefs, inputs: Mapping[str, StepRefs]) -> None:
-        """Record a problem unless the earlier released tables lead to the queries that the receipts state."""
+        """Record a problem unless earlier released tables lead to the queries in the receipts."""
         try:
             receipts = read_receipts(self.store.read_table(noisy.tables["receipts"]))
         except _UNFIT as error:
@@ -183,7 +183,7 @@ class _Reproduction:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
     def _refuse_private_step(self, step: Step) -> StepRefs:
-        """Refuse references to private tables: a reproduction has none, and a step that reads one is at fault."""
+        """Refuse references to private tables: a reproduction has none, so a step that reads one is wrong."""
         key = self.remade.keys[step.name]
         refs = {
             name: ArtifactRef(name=name, step=step.name, zone=Zone.PRIVATE, key=key, path="", check="")
@@ -209,9 +209,9 @@ def rerun(
     """Make a release again from its folder and compare every file with its manifest.
 
     ``release``: the folder, or a run's name in the released root.  ``keep``: a folder that does not exist yet, for the
-    files made again.  ``prior``: the file of the release's public prior, or the folder of the release that it was.
-    Needs nothing else, and leaves nothing but ``keep``.  Raises RequestError if ``release`` is not a release of a known
-    form, or if ``prior`` does not fit it; the result holds whatever does not agree.
+    files made again.  ``prior``: the file of the release's public prior, or the folder of the release that served as
+    prior.  Needs nothing else, and leaves only ``keep``.  Raises RequestError if ``release`` is not a release of a
+    known form, or if ``prior`` does not fit it; other differences are in the result.
     """
     folder = find_release(release, settings, FIELD)
     manifest = read_manifest(folder)
@@ -235,7 +235,7 @@ def rerun(
 
 
 def _mark_reworded(files: tuple[FileComparison, ...], descriptions: Collection[str]) -> tuple[FileComparison, ...]:
-    """Return the files with the differing descriptions marked as reworded, if nothing but they differ."""
+    """Return the files, with differing descriptions marked as reworded if nothing else differs."""
     differing = [file for file in files if not file.agrees]
     if not all(file.on_disk and file.name in descriptions for file in differing):
         return files
@@ -243,7 +243,7 @@ def _mark_reworded(files: tuple[FileComparison, ...], descriptions: Collection[s
 
 
 def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
-    """Return the released spec with the place of its prior's file, which no folder says."""
+    """Return the released spec with the place of its prior's file, which no released folder names."""
     if spec.prior is None:
         if file is not None:
             raise RequestError("is named, but the release had no public prior", "Leave it out", PRIOR)
@@ -266,23 +266,21 @@ def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
 def _make(
     folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress
 ) -> tuple[Path | None, list[str]]:
-    """Return the folder made again (None if that failed), and sentences on what did not agree on the way."""
+    """Return the folder made again (None if that failed), and sentences on differences found meanwhile."""
     reproduction = _Reproduction(folder, manifest, _build_run(manifest, spec, work, threads, report))
     try:
         reproduction.run()
         return reproduction.publish(), reproduction.problems
-    except ContractError as error:
-        return None, [*reproduction.problems, f"the release cannot be made again: {error.problem}"]
-    except RequestError as error:
-        return None, [*reproduction.problems, str(error.problem)]
     except PrivsynError as error:
-        return None, [*reproduction.problems, f"the release cannot be made again: {error.problem}"]
+        problem = API.text(error.problem)
+        told = problem if isinstance(error, RequestError) else f"the release cannot be made again: {problem}"
+        return None, [*reproduction.problems, told]
     except _UNFIT as error:  # nothing of it is private: only the folder was read
         return None, [*reproduction.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
 
 
 def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Run:
-    """Return a run over a folder of its own, with an empty ledger and no noise.
+    """Return a run over its own folder, with an empty ledger and no noise.
 
     Only post-processing can run in it.
     """
@@ -334,7 +332,7 @@ def _open_workplace(keep: Path | None) -> Iterator[Path]:
 
 
 def _list_other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:
-    """Package -> (version of the release, version here), where they differ."""
+    """Return package -> (version of the release, version here), where they differ."""
     released, current = manifest.versions, list_versions()
     names = sorted({*released, *current})
     return {n: (released.get(n, "none"), current.get(n, "none")) for n in names if released.get(n) != current.get(n)}

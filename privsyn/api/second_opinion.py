@@ -1,4 +1,4 @@
-"""The second opinion on every certificate that a ledger knows, as a file of its own; certificates stay as they are.
+"""The second opinion on every certificate that a ledger knows, in a separate file; certificates are not changed.
 
 It reads released folders and the ledger, no private table, and spends nothing.
 """
@@ -41,14 +41,14 @@ class CertificateOpinion:
 
 @dataclass(frozen=True)
 class SecondOpinions:
-    """The second opinions on all certificates, and the libraries that were asked."""
+    """The second opinions on all certificates, and the libraries that gave them."""
 
     libraries: dict[str, str]
     certificates: tuple[CertificateOpinion, ...]
 
     @property
     def problems(self) -> list[str]:
-        """Return where a library contradicts a certificate, in sentences."""
+        """Return a sentence for each certificate that a library contradicts."""
         return [f"{one.run}: {problem}" for one in self.certificates for problem in one.opinion.problems]
 
     def format_json(self) -> str:
@@ -64,9 +64,9 @@ class SecondOpinions:
 def form_second_opinions(
     ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
 ) -> SecondOpinions:
-    """Return what OpenDP and dp-accounting say of the receipts of every known certificate.
+    """Return the prices that OpenDP and dp-accounting compute from the receipts of every known certificate.
 
-    ``dataset`` and ``against``: as in ``ledger verify``.  Raises RequestError where the extra ``second-opinion`` is not
+    ``dataset`` and ``against``: as in ``ledger verify``.  Raises RequestError if the extra ``second-opinion`` is not
     installed.
     """
     with need_package("dp-accounting", "a second opinion", "second-opinion", ""):

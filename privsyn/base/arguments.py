@@ -44,10 +44,6 @@ def _is_path(value: Any) -> bool:
     return isinstance(path, str) and "\0" not in path and bool(path.strip())
 
 
-def _is_release(value: Any) -> bool:
-    return _is_path(value) or _is_path(getattr(value, "folder", None))
-
-
 def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
@@ -62,20 +58,14 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's bool
-
-
-def _is_anything(value: Any) -> bool:
-    return value is not None
-
-
 PATH = ArgumentKind("a path", "'folder/file'", _is_path)
-RELEASE = ArgumentKind("a release, its name or its folder", "'people-0123abcd'", _is_release)
+RELEASE = ArgumentKind(
+    "a release, its name or its folder", "'people-0123abcd'", lambda value: _is_path(getattr(value, "folder", value))
+)
 TEXT = ArgumentKind("text", "'name'", _is_text)
 WHOLE = ArgumentKind("a whole number", "3", _is_whole)
 NUMBER = ArgumentKind("a number", "0.5", _is_number)
-FLAG = ArgumentKind("True or False", "True", _is_flag)
+FLAG = ArgumentKind("True or False", "True", lambda value: type(value).__name__ == "bool")  # or NumPy's
 MAPPING = ArgumentKind("a mapping", "{'delimiter': ';'}", lambda value: isinstance(value, Mapping))
 NUMBERS = ArgumentKind("a list of numbers", "[0.5, 1]", _is_number, lists=True)
 TEXTS = ArgumentKind("a list of texts", "['one', 'two']", _is_text, lists=True)
@@ -83,7 +73,7 @@ ONE_OR_MORE_NUMBERS = ArgumentKind("a number or a list of numbers", "[0.5, 0.9]"
 ONE_OR_MORE_TEXTS = ArgumentKind("text or a list of texts", "['one', 'two']", _is_text, lists=True, alone=True)
 FUNCTION = ArgumentKind("a function", "lambda table: table['income'].mean()", callable)
 PATHS = ArgumentKind("a list of paths", "['one', 'two']", _is_path, lists=True)
-TABLES = ArgumentKind("a list of tables or paths", "['one.parquet']", _is_anything, lists=True)
+TABLES = ArgumentKind("a list of tables or paths", "['one.parquet']", lambda value: value is not None, lists=True)
 
 KINDS: dict[str, ArgumentKind | None] = {
     "str | Path": PATH,

@@ -38,9 +38,7 @@ def check_server_url(address: str, password_file: Path | None = None) -> str:
         if name not in (*SHARED_URL_OPTIONS, *RENAMED_URL_OPTIONS):
             raise RequestError(
                 f"Prefect's server cannot take the option {name!r}",
-                "Leave it out, or set "
-                + mention("settings.ledger")
-                + " and PREFECT_SERVER_DATABASE_CONNECTION_URL instead",
+                f"Leave it out, or set {mention('settings.ledger')} and PREFECT_SERVER_DATABASE_CONNECTION_URL instead",
                 FIELD,
             )
     query = {names[name]: value for name, value in url.query.items()}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
-from privsyn.base.wording import API, Phrase, Text, Vocabulary, make_sentence, mention
+from privsyn.base.wording import API, Text, Vocabulary, make_sentence, mention
 
 
 class PrivsynError(Exception):
@@ -25,7 +25,7 @@ class PrivsynError(Exception):
     vocabulary: Vocabulary = API
 
     def __init__(self, problem: Text, cure: Text = "", field: str = "", line: int | None = None) -> None:
-        self.problem, self.cure, self.field, self.line = _open(problem), _open(cure), field, line
+        self.problem, self.cure, self.field, self.line = problem.rstrip("."), cure.rstrip("."), field, line
         super().__init__(problem)
 
     def paragraph(self, vocabulary: Vocabulary | None = None) -> str:
@@ -47,10 +47,10 @@ class PrivsynError(Exception):
         """
         error = copy(self)
         error.field, error.line = field, None
-        error.problem, error.cure = (
-            text.mentioning(mentioning or {}) if isinstance(text, Phrase) else text
-            for text in (self.problem, self.cure)
-        )
+        for old, new in (mentioning or {}).items():
+            error.problem, error.cure = (
+                text.replace(mention(old), mention(new)) for text in (error.problem, error.cure)
+            )
         return error
 
     def __str__(self) -> str:
@@ -66,11 +66,6 @@ def _restore_error(kind: type[PrivsynError], args: tuple[Any, ...], attributes: 
     error.args = args
     vars(error).update(attributes)
     return error
-
-
-def _open(text: Text) -> Text:
-    """Return the text without final full stops."""
-    return text.rstrip(".") if isinstance(text, str) else text
 
 
 class RequestError(PrivsynError):
@@ -115,9 +110,8 @@ class LedgerMissingError(LedgerError):
         self.ledger = ledger
         super().__init__(
             f"the ledger {ledger} is missing",
-            "Restore it from a backup, or set "
-            + mention("settings.ledger")
-            + " to where it is; a new one would forget what was spent",
+            f"Restore it from a backup, or set {mention('settings.ledger')} to where it is; a new one would "
+            "forget what was spent",
         )
 
 

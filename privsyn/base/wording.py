@@ -7,6 +7,7 @@ the run form's in ``flows/private_errors.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -41,52 +42,20 @@ REQUESTS = frozenset(_ARGUMENTS)
 settings), and every surface uses its name in that file."""
 
 
-@dataclass(frozen=True)
-class Mention:
-    """A field in a text, to be named by a vocabulary."""
+Text: TypeAlias = str
+"""A text with the marks of :func:`mention` and :func:`refer_to_action`, which a vocabulary replaces by its words."""
 
-    field: str
-
-
-@dataclass(frozen=True)
-class Action:
-    """An action of the reader in a text, to be named by a vocabulary."""
-
-    name: str
+_MARK = re.compile("\ue000([^\ue000]*)\ue000|\ue001([^\ue001]*)\ue001")
 
 
-@dataclass(frozen=True)
-class Phrase:
-    """A text that contains fields and actions: ``"Set " + mention("settings.ledger") + " to that ledger"``."""
-
-    parts: tuple[str | Mention | Action, ...]
-
-    def __add__(self, other: str | Phrase) -> Phrase:
-        return Phrase((*self.parts, *_split_parts(other)))
-
-    def __radd__(self, other: str) -> Phrase:
-        return Phrase((other, *self.parts))
-
-    def __str__(self) -> str:
-        """Return the text in the API's words."""
-        return API.text(self)
-
-    def mentioning(self, fields: Mapping[str, str]) -> Phrase:
-        """Return the text with its fields replaced by ``fields``, old -> new."""
-        return Phrase(tuple(Mention(fields.get(p.field, p.field)) if isinstance(p, Mention) else p for p in self.parts))
-
-
-Text: TypeAlias = str | Phrase
-
-
-def mention(field: str) -> Phrase:
+def mention(field: str) -> Text:
     """Return a field's name as part of a text."""
-    return Phrase((Mention(field),))
+    return f"\ue000{field}\ue000"
 
 
-def refer_to_action(name: str) -> Phrase:
+def refer_to_action(name: str) -> Text:
     """Return an action as part of a text; each vocabulary words it as a clause without a subject."""
-    return Phrase((Action(name),))
+    return f"\ue001{name}\ue001"
 
 
 @dataclass(frozen=True)
@@ -110,16 +79,7 @@ class Vocabulary:
 
     def text(self, text: Text) -> str:
         """Return the text with every field and action in this vocabulary's words."""
-        return "".join(self._part(part) for part in _split_parts(text))
-
-    def _part(self, part: str | Mention | Action) -> str:
-        if isinstance(part, Mention):
-            return self.field(part.field)
-        return self.action(part.name) if isinstance(part, Action) else part
-
-
-def _split_parts(text: Text) -> tuple[str | Mention | Action, ...]:
-    return text.parts if isinstance(text, Phrase) else (text,)
+        return _MARK.sub(lambda mark: self.action(mark[2]) if mark[1] is None else self.field(mark[1]), text)
 
 
 def list_fields(*requests: str) -> list[tuple[str, str]]:
@@ -145,17 +105,10 @@ API = Vocabulary(
 
 def make_sentence(text: Text) -> Text:
     """Return the text with one final mark: a full stop, or its own question mark."""
-    *head, last = _split_parts(text)
-    if isinstance(last, str):
-        last = last.rstrip(". ")
-        last = last if last.endswith("?") else f"{last}."
-        return Phrase((*head, last)) if head else last
-    return Phrase((*head, last, "."))
+    text = text.rstrip(". ")
+    return text if text.endswith("?") else f"{text}."
 
 
 def join_sentences(texts: Iterable[Text]) -> Text:
     """Join the texts as sentences; empty texts are left out."""
-    joined: Text = ""
-    for text in (t for t in texts if t):
-        joined = joined + (" " if joined else "") + make_sentence(text)
-    return joined
+    return " ".join(make_sentence(text) for text in texts if text)

@@ -86,7 +86,7 @@ def _find_releaser(
 
         spec = load_spec(Path(dataset))
         return spec, None, lambda period: _release_here(spec, settings, period)
-    from privsyn.ledgers.calendar_periods import list_periods, parse_period
+    from privsyn.base.calendar_periods import list_periods, parse_period
     from privsyn.server.backfill_runs import connect, find_deployment, release_period
 
     every = parse_period(list_periods(first, first)[0])[0]
@@ -96,8 +96,8 @@ def _find_releaser(
 
 
 def _release_here(spec: ReleaseSpec, settings: Settings, period: str) -> str:
+    from privsyn.api.release import propose_release
     from privsyn.cli.release_command import run_here_or_in_prefect
-    from privsyn.pipelines.release_plan import propose_release
 
     try:
         summary = run_here_or_in_prefect(propose_release(spec, settings, period=period), prefect=False)

@@ -78,7 +78,10 @@ def print_errors(*, debug: bool, out: str | None = None) -> Iterator[None]:
             )
             raise typer.Exit(1) from None
         if debug:
-            _print_failure(out, since=started)
+            with suppress(PrivsynError, OSError):  # the error that is being told may be that one
+                path = read_settings(out).private_root / "failure.txt"
+                if path.is_file() and path.stat().st_mtime >= started:
+                    people.print(path.read_text(encoding="utf-8"), markup=False)
             traceback.print_exc()
         known = error if isinstance(error, PrivsynError) else _make_unexpected_error(error)
         people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph(COMMAND_LINE)), soft_wrap=True)
@@ -126,14 +129,6 @@ def _make_unexpected_error(error: Exception) -> PrivsynError:
         "Run again: finished steps are kept and nothing is charged twice; --debug shows the whole error, which may "
         "contain private values",
     )
-
-
-def _print_failure(out: str | None, since: float) -> None:
-    """Print the whole error behind a failed step, which the release keeps in the private zone only."""
-    with suppress(PrivsynError, OSError):  # the error that is being told may be that one
-        path = read_settings(out).private_root / "failure.txt"
-        if path.is_file() and path.stat().st_mtime >= since:
-            people.print(path.read_text(encoding="utf-8"), markup=False)
 
 
 def parse_path(path: str | None, field: str) -> Path | None:

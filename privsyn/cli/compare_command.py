@@ -26,7 +26,7 @@ from privsyn.cli.common import (
 
 if TYPE_CHECKING:
     from privsyn.base.settings import Settings
-    from privsyn.comparison.compare_methods import AskedComparison, Compared
+    from privsyn.evaluation.comparison.compare_methods import AskedComparison, Compared
 
 
 def compare_command(
@@ -56,7 +56,7 @@ def compare_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         table, held, settings = parse_table(data, "--data"), parse_table(holdout, "--holdout"), read_settings(out)
-        from privsyn.comparison.compare_methods import AskedComparison
+        from privsyn.evaluation.comparison.compare_methods import AskedComparison
         from privsyn.evaluation.settings_file import load_evaluation_spec
         from privsyn.specs.spec_file import load_spec, override_options
 
@@ -78,7 +78,7 @@ def compare_command(
 
 
 def _parse_methods(text: str) -> tuple[str, ...]:
-    from privsyn.comparison.methods import METHODS
+    from privsyn.evaluation.comparison.methods import METHODS
 
     named = tuple(name.strip() for name in text.split(",") if name.strip())
     return tuple(METHODS) if named == ("all",) else named
@@ -97,7 +97,7 @@ def _parse_numbers(text: str) -> tuple[float, ...]:
 
 
 def _compare(asked: AskedComparison, settings: Settings) -> Compared:
-    from privsyn.comparison.compare_methods import compare
+    from privsyn.evaluation.comparison.compare_methods import compare
 
     notice = "Not private: for comparing on data that is public or that stays with you. Charges nothing."
     people.print(notice, soft_wrap=True)
@@ -112,7 +112,7 @@ def _compare(asked: AskedComparison, settings: Settings) -> Compared:
 
 
 def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
-    from privsyn.comparison.result_tables import build_table, describe_missing
+    from privsyn.evaluation.comparison.result_tables import build_table, describe_missing
 
     results = compared.results
     shown = people if as_json else Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods)))
@@ -135,7 +135,7 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
-    from privsyn.comparison.result_tables import describe_missing, list_lines
+    from privsyn.evaluation.comparison.result_tables import describe_missing, list_lines
 
     results = compared.results
     figures = [

@@ -160,7 +160,7 @@ def publish_command(
     with print_errors(debug=debug, out=out):
         from privsyn.base.data_url import is_object_url
         from privsyn.publish.database_tables import publish_tables
-        from privsyn.storage.find_release import find_release
+        from privsyn.storage.released_files import find_release
 
         folder = find_release(release, read_settings(out), "publish.release")
         if is_object_url(database):

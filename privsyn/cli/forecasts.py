@@ -17,8 +17,8 @@ from privsyn.cli.common import AsJson, Debug, Tables, parse_path, print_answer, 
 
 if TYPE_CHECKING:
     from privsyn.data_contracts.release_spec import ReleaseSpec
-    from privsyn.forecasts.attacker import Risk
-    from privsyn.forecasts.forecast import Forecast
+    from privsyn.evaluation.forecasts.attacker import Risk
+    from privsyn.evaluation.forecasts.forecast import Forecast
 
 
 RowsAbout = Annotated[
@@ -71,10 +71,10 @@ def forecast_as_asked(
     if rows is None:
         refuse_without_rows(earlier, public, strength, plot)
         return None
-    from privsyn.api.progress import show_bar
     from privsyn.base.settings import load_settings
     from privsyn.engine.choose_accountant import assume_accountant
-    from privsyn.forecasts.forecast import forecast
+    from privsyn.engine.progress import show_bar
+    from privsyn.evaluation.forecasts.forecast import forecast
 
     spec, _ = assume_accountant(spec, load_settings(None))
     with show_bar("simulating") as report:
@@ -91,7 +91,7 @@ def render_forecast(forecast: Forecast, console: Console, table: str = "") -> No
 
     ``table``: the further table that this forecast is about.
     """
-    from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
+    from privsyn.evaluation.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
     of_table = f" of {table}" if table else ""
     title = f"Forecast{of_table} for about {forecast.size}"
@@ -114,7 +114,7 @@ def render_forecast(forecast: Forecast, console: Console, table: str = "") -> No
 
 def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:
     """Return a row for each number of rows, at the spec's own epsilon."""
-    from privsyn.forecasts.forecast import HEADINGS
+    from privsyn.evaluation.forecasts.forecast import HEADINGS
 
     rows = [[f"{forecast.rows:,}", *forecast.epsilon_rows()[0][1:]] for forecast in forecasts]
     title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many {forecasts[0].of} the table has"
@@ -165,7 +165,7 @@ def _format_percent(share: float) -> str:
 
 def render_published(console: Console) -> None:
     """Print what others published with."""
-    from privsyn.forecasts.attacker import PUBLISHED, REGISTRY
+    from privsyn.evaluation.forecasts.attacker import PUBLISHED, REGISTRY
 
     rows = [[p.parameters, p.name, p.curator, str(p.year), p.unit] for p in PUBLISHED]
     console.print(build_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
@@ -204,7 +204,7 @@ def epsilon_command(
     quality of a release. It reads no private table and costs nothing.
     """
     with print_errors(debug=debug):
-        from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, compute_risks
+        from privsyn.evaluation.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, compute_risks
         from privsyn.specs.spec_file import load_spec
 
         loaded = None if spec is None else load_spec(spec)

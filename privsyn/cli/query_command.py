@@ -77,7 +77,7 @@ def query_command(
 def _open(release: str, out: Path | None, field: str) -> Release:
     from privsyn.api.open_release import open_release
     from privsyn.base.settings import load_settings
-    from privsyn.storage.find_release import find_release
+    from privsyn.storage.released_files import find_release
 
     return open_release(find_release(release, load_settings(None if out is None else out.absolute()), field))
 

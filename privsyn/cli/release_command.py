@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from privsyn.engine.checked_tables import State
     from privsyn.engine.plan import Plan
     from privsyn.engine.proposal import Proposal
-    from privsyn.forecasts.forecast import Forecast
+    from privsyn.evaluation.forecasts.forecast import Forecast
     from privsyn.ledgers.dataset_summary import DatasetSummary
     from privsyn.publish.folder import ReleaseSummary
 
@@ -104,8 +104,8 @@ def release_command(
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
+        from privsyn.api.release import propose_release
         from privsyn.engine.choose_accountant import read_dataset_summary
-        from privsyn.pipelines.release_plan import propose_release
         from privsyn.specs.spec_file import load_spec, override_options
 
         table = parse_table(data, "--data")
@@ -204,7 +204,7 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
         certificate = read_certificate(Path(summary.released))
     except RequestError:
         return  # what is not private is told elsewhere
-    if list_measured_relations(plan, certificate) == []:
+    if list_measured_relations(plan, certificate.stages) == []:
         warn(f"{certificate.relations or explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
@@ -252,8 +252,8 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
 
 def _run_here(proposal: Proposal) -> ReleaseSummary:
     """Return the release in this process, which says so once nothing is wrong with the request."""
-    from privsyn.api.progress import show_progress_bars
     from privsyn.api.release import run_proposal
+    from privsyn.engine.progress import show_progress_bars
 
     with show_progress_bars(proposal.plan.steps, people) as report:
         first = [
@@ -271,7 +271,7 @@ def _run_here(proposal: Proposal) -> ReleaseSummary:
 
 def _run_flow(proposal: Proposal) -> ReleaseSummary:
     """Return the release as a Prefect flow."""
-    from privsyn.api.progress import show_progress_bars
+    from privsyn.engine.progress import show_progress_bars
 
     people.print("Starting Prefect ...", style="dim")
     from privsyn.server.temporary_server import start_temporary_server, translate_server_loss
@@ -396,8 +396,8 @@ def improve_command(
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
+        from privsyn.api.release import propose_release
         from privsyn.engine.improved_run import build_improved_spec
-        from privsyn.pipelines.release_plan import propose_release
 
         table, settings = parse_table(data, "--data"), read_settings(out)
         asked = build_improved_spec(release, settings, epsilon, table)
@@ -491,8 +491,8 @@ def look_ahead(proposal: Proposal) -> FirstCharge:
 
 def simulate_sizes(spec: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
     """Return a forecast for each size; none where the mechanism takes long and nobody said how many rows."""
-    from privsyn.api.progress import show_bar
-    from privsyn.forecasts.forecast import forecast
+    from privsyn.engine.progress import show_bar
+    from privsyn.evaluation.forecasts.forecast import forecast
 
     if rows_about is None and spec.mechanism.name not in QUICK_MECHANISMS:
         return []
@@ -513,7 +513,7 @@ def count_public_records(spec: ReleaseSpec) -> int | None:
     A known total of all rows says so, else the number of rows to make.  For linked rows it is the fewest possible
     persons, with ``unit.max_records`` rows each.
     """
-    from privsyn.forecasts.forecast import MOST_ROWS
+    from privsyn.evaluation.forecasts.forecast import MOST_ROWS
 
     made = spec.mechanism.synthesis.rows
     stated = [total.rows for total in spec.totals if total.rows is not None]

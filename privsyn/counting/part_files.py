@@ -17,7 +17,7 @@ import pyarrow as pa
 from privsyn.base.process_memory import return_unused_memory
 from privsyn.storage.parquet_writing import TableWriter
 from privsyn.storage.table_files import iterate_batches
-from privsyn.tasks.kernels.read_ahead import read_ahead
+from privsyn.tasks.kernels.batches import read_ahead
 
 
 class Made(NamedTuple):

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from privsyn.base.calendar_periods import find_beginning, format_moment
 from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.data_contracts.tables import build_code_schema
@@ -25,7 +26,6 @@ from privsyn.engine.opening import Books, choose_engines, find_payer, has_makers
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
-from privsyn.ledgers.calendar_periods import find_beginning, format_moment
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import ChargeLine
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older

@@ -19,8 +19,7 @@ from privsyn.engine.keys import name_request
 from privsyn.engine.plan import Plan
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
-from privsyn.storage.record_kinds import RequestRecord
-from privsyn.storage.records import Records, locate_private_records
+from privsyn.storage.records import Records, RequestRecord, locate_private_records
 from privsyn.tasks.privacy.accountant import Accountant
 
 EARLIER_DEFAULT: Final[Literal["gaussian"]] = "gaussian"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsyn.base.errors import ContractError
-from privsyn.base.loading import pause_gc
+from privsyn.base.process_memory import pause_gc
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, Expectation, TableContract
 from privsyn.engine.step import RowStream

@@ -18,10 +18,10 @@ from privsyn.engine.keys import Generation, compute_lineage_keys, key_result, na
 from privsyn.engine.opening import Books, Engines
 from privsyn.engine.plan import Plan
 from privsyn.engine.proposal import Proposal
-from privsyn.ledgers.paid_elsewhere import REQUEST, STORE
+from privsyn.ledgers.known_tables import REQUEST, STORE
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
-from privsyn.storage.record_kinds import DataRecord
+from privsyn.storage.records import DataRecord
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.panels.choose_rows import RowsOfPersons

@@ -101,12 +101,12 @@ def _are_same_figures(run: Mapping[str, Any], settings: Settings, spec: ReleaseS
 
 
 def _describe_origin(
-    run: Mapping[str, Any], settings: Settings, of_figures: ReleaseSpec
+    run: Mapping[str, Any], settings: Settings, figures_spec: ReleaseSpec
 ) -> tuple[str | None, ReleaseSpec | None]:
     """Return the version that made a run, and its spec.
 
-    From the run's note or, before 0.3.0, from its released folder.  The manifest of figures has no spec; ``of_figures``
-    takes its place.
+    From the run's note or, before 0.3.0, from its released folder.  The manifest of figures has no spec;
+    ``figures_spec`` takes its place.
     """
     if "version" in run and "spec" in run:
         try:
@@ -118,7 +118,7 @@ def _describe_origin(
     if manifest is None:
         return None, None
     if "decode" not in run.get("keys", ("decode",)):
-        return manifest.versions.get("privsyn-flows"), of_figures
+        return manifest.versions.get("privsyn-flows"), figures_spec
     try:
         return manifest.versions.get("privsyn-flows"), read_public_spec(manifest)
     except RequestError:
@@ -149,8 +149,8 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
         if value is None or list_settings(spec.with_rows(**{name: value})) == current
     }
     free |= {f"tables.{name}.data" for name in spec.tables}  # notes hide the places of tables
-    with_nulls = spec.model_copy(update={"null_values": earlier.null_values})
-    return frozenset(free | ({"null_values"} if list_settings(with_nulls) == current else set()))
+    read = spec.null_values != earlier.null_values and any("null_values" in s.fields for s in plan.steps[: last + 1])
+    return frozenset(free if read else free | {"null_values"})
 
 
 def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:

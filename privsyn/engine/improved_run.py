@@ -24,8 +24,7 @@ from privsyn.engine.step import ReleaseStep, Step
 from privsyn.engine.step_tables import read_recorded_outputs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs import messages
-from privsyn.storage.record_kinds import CounterRecord
-from privsyn.storage.records import Records, read_note
+from privsyn.storage.records import CounterRecord, Records, read_note
 from privsyn.storage.released_files import check_table, find_kind, make_kind_error, read_manifest_if_readable
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
@@ -86,7 +85,10 @@ def build_improved_spec(
         raise RequestError(problem, "Make a release of its own instead", RUN) from None
     account_rho(Guarantee(epsilon=epsilon, delta=delta), EPSILON, spec.effective_accountant)
     together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.effective_accountant)
-    return new.at_price(spec.privacy.model_copy(update={"epsilon": together}))
+    if together > MOST_EPSILON:
+        problem = f"with what {note['run']} cost gives {together:g}, above {MOST_EPSILON:,.0f}"
+        raise RequestError(problem, "Ask for less", EPSILON)
+    return new.at_price(Guarantee(epsilon=together, delta=delta))
 
 
 def _run_of(release: str, settings: Settings) -> str:

@@ -51,7 +51,7 @@ class PrivateAccess:
     encode_parts: Callable[[EncodingPlan, bool], tuple[Make, list[Partition]] | None] = lambda plan, numbers: None
     further_tables: Mapping[str, encode.Batches] = field(default_factory=dict)
 
-    def of_table(self, name: str) -> PrivateAccess:
+    def open_table(self, name: str) -> PrivateAccess:
         """Return the access to the rows of a further table."""
         return replace(self, rows=self.further_tables[name], encode_parts=lambda plan, numbers: None)
 
@@ -100,7 +100,7 @@ class Inputs:
         for other, step in names.items():
             tables = (name for name in self._read if name.split(".")[0] == step)
             read |= {f"{other}.{name.split('.')[1]}": self._read[name] for name in tables}
-        private = self._private if self._private is None or table is None else self._private.of_table(table)
+        private = self._private if self._private is None or table is None else self._private.open_table(table)
         return Inputs(read, private, self.work)
 
     def replace_tables(self, others: Mapping[str, str]) -> Inputs:
@@ -147,7 +147,7 @@ class Inputs:
             self._recode = recode_from_table(self.table("compress_domain.recode"))
         return dict(self._recode)
 
-    def refined(self) -> Recode:
+    def read_pooled_recode(self) -> Recode:
         """Return the declared table ``refined`` of the step that pooled all one-ways, parsed once."""
         if self._refined is None:
             self._refined = recode_from_table(self.table(self._find("refined")))
@@ -158,7 +158,7 @@ class Inputs:
 
         ``unmeasured``: also cells of pairs that were not measured.
         """
-        domain = build_coarse_domain(self.refined())
+        domain = build_coarse_domain(self.read_pooled_recode())
         return read_empty_cells(self.table(self._find("empty_cells")), domain, unmeasured=unmeasured)
 
     def _find(self, table: str) -> str:

@@ -14,8 +14,7 @@ from privsyn.data_contracts.receipts import SMOOTHING
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
-from privsyn.storage.record_kinds import CounterRecord, GenerationRecord, RunRecord
-from privsyn.storage.records import Records
+from privsyn.storage.records import CounterRecord, GenerationRecord, Records, RunRecord
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from privsyn.base.calendar_periods import find_beginning, format_moment
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.engine import admission
@@ -20,7 +21,6 @@ from privsyn.engine.lost_tables import restore_lost_tables
 from privsyn.engine.names_of_tables import find_names, map_fingerprints
 from privsyn.engine.opening import Books, choose_engines, find_payer
 from privsyn.engine.proposal import Proposal
-from privsyn.ledgers.calendar_periods import find_beginning, format_moment
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.file_source import FileSource

@@ -10,16 +10,15 @@ from privsyn.base.errors import RequestError
 from privsyn.base.registry import load_part
 from privsyn.base.settings import Settings
 from privsyn.counting.engine import ClusterEngine, Engine, LocalEngine
-from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.data_contracts.release_spec import EngineChoice
 from privsyn.engine.keys import name_request
 from privsyn.engine.proposal import Proposal
+from privsyn.ledgers.known_tables import Payer
 from privsyn.ledgers.ledger import Ledger
 from privsyn.ledgers.noted_history import open_noted_ledger
-from privsyn.ledgers.paid_elsewhere import Payer
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source
-from privsyn.storage.record_kinds import RequestRecord
-from privsyn.storage.records import Records
+from privsyn.storage.records import Records, RequestRecord
 from privsyn.storage.store import Store
 from privsyn.storage.zones import overlap
 from privsyn.tasks.panels.row_order import RowOrder

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from privsyn.base.calendar_periods import parse_period
 from privsyn.base.data_url import DataUrl, is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
@@ -15,7 +16,6 @@ from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.proposal import Proposal
-from privsyn.ledgers.calendar_periods import parse_period
 from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
 from privsyn.specs.places import format_place, get_model_at
 from privsyn.specs.yaml_file import Document, read_yaml
@@ -191,7 +191,7 @@ def _resolve_paths(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
         name: tuple(p if is_url(p) else str((folder / p).resolve()) for p in getattr(rules, name))
         for name in ("paths", "public", "priors")
     }
-    return rules.model_copy(update=places)
+    return DatasetPolicy(**{**dict(rules), **places})
 
 
 def _refuse_file(error: ValidationError, document: Document, path: Path) -> RequestError:

@@ -23,8 +23,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.sources.private_table import Source
 from privsyn.sources.public_table import check_file, compute_sha256, open_shared_columns
 from privsyn.sources.rows_fingerprint import compute_lines_fingerprint, compute_rows_fingerprint
-from privsyn.storage.record_kinds import PublicInputsRecord, RefusedInput
-from privsyn.storage.records import Records
+from privsyn.storage.records import PublicInputsRecord, Records, RefusedInput
 from privsyn.storage.store import Store
 
 RECORD = "public-inputs"

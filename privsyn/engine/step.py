@@ -1,9 +1,10 @@
-"""The declaration of a step: inputs, outputs, settings, function and facts; and the types of its outputs."""
+"""The declaration of a step: inputs, outputs, the spec's fields it reads, function and facts; its key; its outputs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -11,17 +12,80 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts.artifacts import LookKind, StepKind
+from privsyn.data_contracts.columns import DatetimeColumn
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import TableContract
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import read_fields
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+
+ENCODED_COLUMNS, DECODED_COLUMNS = "columns as they are encoded", "columns as they are decoded"
+COLUMN_ORDER, ENCODED_ORDER = "the order of columns", "the order of columns that are read"
+CODES, RECORD = "codes", "what makes a record of a person"
+
+
+def _describe_columns(request: Request, unused: AbstractSet[str]) -> dict[str, Any]:
+    """Return the released columns without the fields ``unused``; a moment's zone only if it is not UTC."""
+    described = {}
+    for name, column in request.spec.released_columns.items():
+        utc = {"zone"} if isinstance(column, DatetimeColumn) and column.zone == "UTC" else set()
+        described[name] = column.model_dump(mode="json", exclude={*unused, *utc})
+    return described
+
+
+def _describe_encoded(request: Request) -> dict[str, Any]:
+    """Return the measured columns, since unread columns change no code."""
+    unmeasured = request.spec.unmeasured_columns
+    columns = _describe_columns(request, COLUMN_WORDS | COLUMN_WRITING)
+    return {name: column for name, column in columns.items() if name not in unmeasured}
+
+
+def _describe_record(request: Request) -> dict[str, Any] | None:
+    """Return the columns that turn a person's rows into one record; None if each row is a record."""
+    panel = request.spec.panel
+    return None if panel is None else {"by": panel.order, "above": panel.constant if panel.above else None}
+
+
+def _describe_codes(request: Request) -> dict[str, Any]:
+    """Return the public facts about the codes, with the cells of an earlier release if the spec takes them."""
+    cells = request.spec.cells
+    taken = {} if cells is None else {"cells": cells.model_dump(mode="json", include={"columns"})["columns"]}
+    return {**request.encoding.describe_codes(), **taken}
+
+
+VIEWS: dict[str, Callable[[Request], Any]] = {
+    ENCODED_COLUMNS: _describe_encoded,
+    DECODED_COLUMNS: lambda request: _describe_columns(request, COLUMN_WORDS),
+    COLUMN_ORDER: lambda request: request.column_order,
+    ENCODED_ORDER: lambda request: [n for n in request.column_order if n not in request.spec.unmeasured_columns],
+    CODES: _describe_codes,
+    RECORD: _describe_record,
+}
+"""Parts of fields, and values derived from several fields."""
+
+
+def read_fields(request: Request, names: Iterable[str]) -> dict[str, Any]:
+    """Return the value of every declared field, JSON-ready, without fields that the request's mechanism lacks.
+
+    ``names``: a view, or a dotted path in the spec.
+    """
+    values = {name: VIEWS[name](request) if name in VIEWS else _read_path(request, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _read_path(request: Request, path: str) -> Any:
+    value: Any = request.spec
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
 
 Batches = Iterable[pa.RecordBatch]
 Progress = Callable[[int, int], None]
@@ -85,7 +149,7 @@ class Step:
         only_after: Output -> the kind of look that it depends on.
         shares: Look -> its share of the request's budget (:func:`fund`).
         divides: The look whose budget the step's result divides; its price enters the cache key.
-        fields: The spec's fields that it reads (:mod:`privsyn.engine.spec_fields`); they enter the cache key.
+        fields: The spec's fields that it reads (:mod:`privsyn.engine.step`); they enter the cache key.
         settings: Other dependencies, by name, for the cache key.
         reads: Parts of public knowledge that it reads; they enter the cache key.
         inherits: Parts that it reads and that are in the key of an earlier step.  Its function gets no other parts.
@@ -171,31 +235,31 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class LookDescription:
     """A look at private rows, described for the note and the certificate.
 
     Attributes:
-        what: What is counted.
+        counted: What is counted.
         reason: Why its queries have their sensitivity, by the public request.
         noise_of: What the noise is added to.
         round: The number of its round of measuring, from 1; None: there is only one.
-        alone: What is counted if no relation was measured, where it differs from ``what``.
+        counted_alone: What is counted if no relation was measured, where it differs from ``counted``.
     """
 
-    what: str
+    counted: str
     reason: Words = field(repr=False)
     noise_of: str = "a count"
     round: int | None = None
-    alone: str = ""
+    counted_alone: str = ""
 
     @property
     def words(self) -> str:
         """The name of the look, with the number of its round if there are several."""
-        return self.what if self.round is None else f"{self.what}, round {self.round}"
+        return self.counted if self.round is None else f"{self.counted}, round {self.round}"
 
-    def words_of(self, *, related: bool) -> str:
+    def describe(self, *, related: bool) -> str:
         """Return :attr:`words`, for a release with measured relations (``related``) or without."""
-        return self.words if related or not self.alone else replace(self, what=self.alone).words
+        return self.words if related or not self.counted_alone else replace(self, counted=self.counted_alone).words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +278,7 @@ class ReleaseStep(Step):
     read_with: tuple[str, ...] = ()
     plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(repr=False)
     exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(repr=False)
-    look: Look = field(repr=False)
+    look: LookDescription = field(repr=False)
     rows: str
     rows_domain: Callable[[Request, Inputs], Domain] = field(
         default=lambda request, inputs: inputs.domain(), repr=False

@@ -1,5 +1,6 @@
-"""Compare a release with its private table: scores, details, and a few figures released with noise.
+"""How good rows are: of a release against its private table, of one to come (forecasts/), and by method (comparison/).
 
-Belongs here: the work of ``privsyn evaluate``.  Does not belong here: the metrics (tasks/metrics/), the page
-(privsyn/report/).  Everything stays in the private zone, except the quality figures, which cost budget.
+Belongs here: the work of ``privsyn evaluate``, ``forecast`` and ``compare``, and the page of a private evaluation
+(report/).  Does not belong here: the metrics (tasks/metrics/).  Everything of an evaluation stays in the private zone,
+except the quality figures, which cost budget.
 """

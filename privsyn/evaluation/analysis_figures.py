@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
 from privsyn.data_contracts.evaluation_spec import Analysis
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.question_language import split_formula
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
@@ -49,7 +49,7 @@ class Term:
     log: bool = False
 
     @property
-    def of_values(self) -> bool:
+    def is_text(self) -> bool:
         """Whether the term is a column of text values."""
         return self.node.type == "text"
 
@@ -91,7 +91,7 @@ def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> ParsedAnaly
 def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> ParsedAnalysis:
     left, right = split_formula(_format_line(text))
     target, terms = _parse_term(left, types), tuple(_parse_term(term, types) for term in right)
-    if target.of_values:
+    if target.is_text:
         cure = f"Write a condition, such as `{left} == 'yes' ~ ...`"
         raise FieldError(f"`{target.text}` is neither a number nor a condition", cure)
     if len({t.text for t in terms}) < len(terms):
@@ -196,7 +196,7 @@ class AnalysisRows:
         """Return the term's values as text, shape (rows,)."""
         if not self.number:
             return np.zeros(0, dtype=object)
-        if term.of_values:
+        if term.is_text:
             column = self.values[term.node.value]
             column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
             return np.asarray(column.fill_null(NULL).to_numpy(zero_copy_only=False), dtype=object)
@@ -327,7 +327,7 @@ def _fit_regressions(
     levels: dict[str, list[str]] = {}
     words, few = [], 0
     for term in parts.terms:
-        if term.of_values:
+        if term.is_text:
             labels = real.labels(term)[np.isfinite(real.numbers(parts.target))]
             counts = Counter(label for label in labels if label != NULL)
             often = [label for label, rows in counts.most_common() if rows >= LEAST_ROWS]
@@ -351,13 +351,13 @@ def _fit_regression(
     has_values = np.isfinite(y)
     for term in parts.terms:
         has_values &= (
-            np.isin(table.labels(term), levels[term.text]) if term.of_values else np.isfinite(table.numbers(term))
+            np.isin(table.labels(term), levels[term.text]) if term.is_text else np.isfinite(table.numbers(term))
         )
     complete, y = table.select(has_values), y[has_values]
     two_values = parts.target.node.type == "truth"
     names, columns = ["(Intercept)"], [np.ones(complete.number)]
     for term in parts.terms:
-        if term.of_values:
+        if term.is_text:
             labels = complete.labels(term)
             for label in levels[term.text][1:]:
                 names.append(f"{term.text}[{label}]")

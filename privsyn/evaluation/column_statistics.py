@@ -173,9 +173,9 @@ def _to_seconds(column: Any) -> float:
 def _describe_times(statistic: Statistic, factor: float) -> Statistic:
     if factor == 1 or statistic.kind == "share":
         return statistic
-    figures = ("real", "synthetic", "low", "high")
-    values = {f: getattr(statistic, f) for f in figures}
-    return statistic.model_copy(update={f: None if v is None else v * factor for f, v in values.items()})
+    low, high = (None if bound is None else bound * factor for bound in (statistic.low, statistic.high))
+    real, synthetic = statistic.real * factor, statistic.synthetic * factor
+    return Statistic(name=statistic.name, kind=statistic.kind, real=real, synthetic=synthetic, low=low, high=high)
 
 
 def _choose_format(column: Any) -> Form:
@@ -207,7 +207,7 @@ class _Noise:
 
     middles: Floats
     variance: Floats
-    of_code: Mapping[int, float]
+    variance_by_code: Mapping[int, float]
     centre: float
     width: float
     rows: int
@@ -218,11 +218,11 @@ class _Noise:
         """Return the noise of the column of ``codec``."""
         middles = _compute_middles(codec)
         finite = ~np.isnan(middles)
-        of_code = {i: float(v) for i, v in enumerate(noise.variance)}
+        variance_by_code = {i: float(v) for i, v in enumerate(noise.variance)}
         return cls(
             middles[finite],
             noise.variance[finite],
-            of_code,
+            variance_by_code,
             synthetic.mean,
             synthetic.sd,
             synthetic.numbers,
@@ -247,4 +247,4 @@ class _Noise:
     def share(self, codec: OrderedCodec, value: float) -> float:
         """Return the standard deviation of the share of an exact value's own cell."""
         nearest = int(np.nanargmin(np.abs(_compute_middles(codec) - value)))
-        return sqrt(self.of_code[nearest]) / self.all_rows
+        return sqrt(self.variance_by_code[nearest]) / self.all_rows

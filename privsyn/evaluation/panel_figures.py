@@ -126,10 +126,18 @@ def sample_persons(table: PanelTable) -> PanelTable:
     return PanelTable(table.person[rows], table.step[rows], codes, table.sizes, values)
 
 
-def _add_sample(figure: PanelFigure, of_sample: PanelFigure | None) -> PanelFigure:
-    if of_sample is None:
+def _add_sample(figure: PanelFigure, sample_figure: PanelFigure | None) -> PanelFigure:
+    if sample_figure is None:
         return figure
-    return figure.model_copy(update={"sample": of_sample.synthetic, "sample_distance": of_sample.distance})
+    return PanelFigure(
+        name=figure.name,
+        column=figure.column,
+        real=figure.real,
+        synthetic=figure.synthetic,
+        distance=figure.distance,
+        sample=sample_figure.synthetic,
+        sample_distance=sample_figure.distance,
+    )
 
 
 def read_panel_table(

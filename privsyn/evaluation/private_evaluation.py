@@ -24,12 +24,12 @@ from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease, OpenTa
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
+from privsyn.evaluation.report.page import render
 from privsyn.evaluation.scores import Scorer, check_packages
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.evaluation.table_pair_figures import compute_table_pair_figures
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.report.page import render
 from privsyn.sources.private_table import Table
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.zones import get_roots, locate_private_folder
@@ -130,7 +130,7 @@ def _evaluate(asked: AskedEvaluation, settings: Settings, release: EvaluatedRele
     scorer = Scorer(tables.real, tables.holdout, tables.encoding, asked.spec, settings.threads, settings.anonymeter)
     scores = [
         stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
-            table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
+            table=name, rows=table.bins.rows, metrics=scorer.score(table, subsamples=True)))
         for name, table in tables.compared.items()
     ]  # fmt: skip
     statistics = stage(

@@ -30,18 +30,17 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep, release_steps
+from privsyn.engine.step import LookDescription, ReleaseStep, release_steps
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
 from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, read_table, to_bins
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.folder import is_whole, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note
 from privsyn.publish.release_note import Looks, list_looks
-from privsyn.publish.versions import list_file_versions
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.storage.store import Store, list_part_files
@@ -153,8 +152,8 @@ def build_quality_step(comparison: PublicSide) -> ReleaseStep:
         exact=lambda r, i, rows, queries: quality_figures.count_exactly(
             to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
         ),
-        look=Look(
-            what="how far the synthetic table is from the private one",
+        look=LookDescription(
+            counted="how far the synthetic table is from the private one",
             reason=("k times the figure's number of marginals or queries: each record changes each by at most 1"),
             noise_of="a sum of differences",
         ),

@@ -17,7 +17,7 @@ from privsyn.base.registry import load_parts, make_missing_error
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.evaluation.anonymeter_attacks import Risk, run_attacks
 from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
 from privsyn.tasks.codecs import EncodingPlan
@@ -206,7 +206,7 @@ def list_added_metrics() -> dict[str, AddedMetric]:
     return load_parts("metrics")
 
 
-def compute_metric(name: str, value: MetricValue, label: str = "") -> Metric:
+def compute_metric(name: str, value: MetricValue, label: str = "", subsample: float | None = None) -> Metric:
     """Return the metric of this name with its value, in the contract's form; ``label``: the column that it is of."""
     kind = KINDS[name] if name in KINDS else list_added_metrics()[name].kind
     return Metric(
@@ -223,6 +223,7 @@ def compute_metric(name: str, value: MetricValue, label: str = "") -> Metric:
         headline=kind.headline,
         references=dict(value.references),
         note=value.note,
+        subsample=subsample,
     )
 
 
@@ -300,21 +301,22 @@ class Scorer:
     _pairs: dict[CodedTable, PairFigures] = field(default_factory=dict, repr=False)
     _mgd: dict[CodedTable, MgdResult] = field(default_factory=dict, repr=False)
 
-    def score(self, table: CodedTable, only: Collection[str] | None = None) -> tuple[Metric, ...]:
-        """Return the metrics of one table, in the order of ``KINDS``; ``only``: names of metrics (None: all)."""
-        metrics: list[Metric] = []
+    def score(
+        self, table: CodedTable, only: Collection[str] | None = None, *, subsamples: bool = False
+    ) -> tuple[Metric, ...]:
+        """Return the metrics of one table, in the order of ``KINDS``; ``only``: names of metrics (None: all).
+
+        ``subsamples``: add the equivalent subsample of the metrics in ``SUBSAMPLED``.
+        """
+        values: list[tuple[str, str, MetricValue]] = []
         for name in self._wanted() if only is None else [n for n in self._wanted() if n in only]:
             if name == "svm":
-                metrics += [self._svm(label, table) for label in self.labels()]
+                values += [(name, label, self._svm(label, table)) for label in self.labels()]
             else:
-                metrics.append(compute_metric(name, self._value(name, table)))
-        return tuple(metrics)
-
-    def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-        """Return the metrics with their equivalent subsample, if they are in ``SUBSAMPLED``."""
-        values = {m.name: m.value for m in metrics if m.name in SUBSAMPLED and m.value is not None}
-        shares = self._subsamples.shares(values)
-        return tuple(m.model_copy(update={"subsample": shares.get(m.name)}) for m in metrics)
+                values.append((name, "", self._value(name, table)))
+        known = {name: found.value for name, _, found in values if name in SUBSAMPLED and found.value is not None}
+        shares = self._subsamples.shares(known) if subsamples else {}
+        return tuple(compute_metric(name, found, label, shares.get(name)) for name, label, found in values)
 
     def pairs(self, table: CodedTable) -> PairFigures:
         """Return every pair's figures."""
@@ -468,19 +470,16 @@ class Scorer:
     def _l1(self, table: CodeTable, cliques: Sequence[Clique]) -> NDArray[np.float64]:
         return compute_l1_distances(self.real.bins, table, cliques, self.threads)
 
-    def _svm(self, label: str, table: CodedTable) -> Metric:
+    def _svm(self, label: str, table: CodedTable) -> MetricValue:
         holdout = None if self.holdout is None else self.holdout.bins
         comparison = compare_classifiers(
             self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed
         )
         references = {"Majority": comparison.majority, "NonPriv": comparison.non_private}
         note = "" if comparison.held_out else "tested on real rows that the release has seen"
-        value = (
-            MetricValue(comparison.error, references, note)
-            if comparison.test_rows
-            else MetricValue(None, note="no real row to test on")
-        )
-        return compute_metric("svm", value, label)
+        if not comparison.test_rows:
+            return MetricValue(None, note="no real row to test on")
+        return MetricValue(comparison.error, references, note)
 
     def _pmse(self, table: CodeTable) -> MetricValue:
         propensity = measure_propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)

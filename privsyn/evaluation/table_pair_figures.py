@@ -23,7 +23,7 @@ from privsyn.evaluation.panel_figures import (
 )
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
-from privsyn.storage.table_pair_rows import read_table_pair
+from privsyn.storage.released_files import read_table_pair
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.metrics import panels
@@ -62,7 +62,7 @@ def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple
             share_broken(synthetic.to_batches(), encoding, pair_spec, person),
         )
         broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
-        figures += [figure.of_table(name) for figure in broken]
+        figures += [figure.with_table(name) for figure in broken]
     return tuple(figures)
 
 
@@ -83,7 +83,7 @@ def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repa
 
 
 def list_table_pair_figures(
-    tables: tuple[PanelTable, PanelTable], rows_above: tuple[int, int], spec: ReleaseSpec, name: str, above: str
+    tables: tuple[PanelTable, PanelTable], rows_above: tuple[int, int], spec: ReleaseSpec, name: str, parent: str
 ) -> Iterator[PanelFigure]:
     """Yield the figures of a further table ``name``.
 
@@ -92,7 +92,7 @@ def list_table_pair_figures(
     """
     counts = [_count_below(table, rows) for table, rows in zip(tables, rows_above, strict=True)]
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
-    yield compare_figures(f"{name}: rows per row of {above}", "", means, panels.compute_l1(*counts))
+    yield compare_figures(f"{name}: rows per row of {parent}", "", means, panels.compute_l1(*counts))
     panel = spec.panel
     assert panel is not None  # noqa: S101 - a table pair links rows
     for column in tables[0].codes:
@@ -110,7 +110,7 @@ def list_table_pair_figures(
     left_out = {"rows per person"} | ({"gaps in the order"} if panel.order == name_one_place(name) else set())
     for figure in list_panel_figures(*tables, panel):
         if figure.column not in panel.constant and figure.name not in left_out:
-            yield figure.of_table(name)
+            yield figure.with_table(name)
 
 
 def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:

@@ -359,8 +359,7 @@ _PROBLEMS = (
         "asks for a password, and none was given",
         "",
         "Write it into a file that only this user reads, and name that in "
-        + mention("settings.database_password_file")
-        + " (or use PostgreSQL's own .pgpass)",
+        f"{mention('settings.database_password_file')} (or use PostgreSQL's own .pgpass)",
     ),
     _Problem(
         r"password authentication failed|role \"[^\"]*\" does not exist|no pg_hba.conf entry",

@@ -1,8 +1,12 @@
-"""One table under two names: a second name is a second budget for the same people, so it needs a stated reason.
+"""Second payments: one table under two names, or one request under two private folders, needs the user's word.
 
 A table is identified by HMACs under a private root's key.  The ledger's mark of a run's table also covers the names of
 the data set and the run, so all marks differ.  A reader of the ledger learns nothing about the table, not even whether
 it changed; with the key and a fingerprint, one can look for it.
+
+A charge's key follows from the table's fingerprint under the key of a private folder, so another folder asks for
+another charge, and draws again.  Each reservation names its folder by a random identity, which a restored copy keeps,
+and its request by a hash of public facts.  Nobody can tell across folders whether the table is the same.
 """
 
 from __future__ import annotations
@@ -14,8 +18,8 @@ from dataclasses import dataclass
 from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import RequestError
-from privsyn.base.wording import mention
-from privsyn.ledgers.audit import Entry
+from privsyn.base.wording import Text, mention
+from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.chains import append_row
 from privsyn.ledgers.marks import TABLE, Mark, mark_rows
 
@@ -105,3 +109,43 @@ def _find_matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -
 def _list_reasoned(rows: Sequence[Mark], dataset: str) -> set[str]:
     pairs = [{row.dataset, row.subject} for row in rows if row.kind == "reason"]
     return {name for pair in pairs if dataset in pair for name in pair}
+
+
+STORE, REQUEST, PRIVATE_ROOT = "store", "request", "private_root"
+"""The fields of a reservation's detail: the folder's identity, the request, and the folder's path."""
+
+
+@dataclass(frozen=True)
+class Payer:
+    """The identity of the private folder that asks for charges, and the hash of its request.
+
+    ``redraw``: the instruction for asking for new noise there.
+    """
+
+    store: str
+    request: str
+    redraw: Text
+
+
+def refuse_second_price(entries: Sequence[Entry], payer: Payer) -> None:
+    """Raise RequestError if the request was last paid for from another private folder; ``entries``: the data set's.
+
+    Charges that were given back do not count, nor do charges of versions that named no request.
+    """
+    states = charge_states(entries)
+    paid = (
+        entry
+        for entry in reversed(entries)
+        if entry.event == "reserve"
+        and entry.detail.get(REQUEST) == payer.request
+        and states[entry.key].event != "cancel"
+    )
+    last = next(paid, None)
+    if last is None or last.detail.get(STORE) == payer.store:
+        return
+    raise RequestError(
+        f"the run {last.run} already paid for this request from another private folder, "
+        f"{last.detail.get(PRIVATE_ROOT)}, and this would pay again; nothing was spent",
+        "Set " + mention("settings.out") + " to the folder that has that run, or " + payer.redraw,
+        "settings.out",
+    )

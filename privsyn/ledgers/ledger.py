@@ -36,15 +36,24 @@ from privsyn.ledgers.charges import (
 )
 from privsyn.ledgers.database import Database, wait_out_restarts
 from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
-from privsyn.ledgers.known_tables import KnownTable, list_counting_marks, mark_table, refuse_second_name
+from privsyn.ledgers.known_tables import (
+    KnownTable,
+    Payer,
+    list_counting_marks,
+    mark_table,
+    refuse_second_name,
+    refuse_second_price,
+)
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, mark_rows, read_draw
-from privsyn.ledgers.paid_elsewhere import Payer, refuse_second_price
-from privsyn.ledgers.refused_periods import RefusalRow, audit_refusals, list_refusals, note_refusal
 from privsyn.ledgers.released_periods import (
     PeriodRow,
+    RefusalRow,
     audit_periods,
+    audit_refusals,
     find_latest,
     list_period_rows,
+    list_refusals,
+    note_refusal,
     refuse_second_release,
 )
 from privsyn.ledgers.released_periods import append as append_period

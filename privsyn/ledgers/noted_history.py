@@ -17,8 +17,7 @@ from privsyn.base.wording import refer_to_action
 from privsyn.ledgers.audit import Entry
 from privsyn.ledgers.chains import ChainedRow
 from privsyn.ledgers.ledger import Ledger
-from privsyn.storage.record_kinds import LedgerRecord
-from privsyn.storage.records import Records
+from privsyn.storage.records import LedgerRecord, Records
 
 RECORD = "ledger"
 """The private record's name."""

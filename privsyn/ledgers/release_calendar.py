@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from privsyn.ledgers.calendar_periods import name_next_period, name_period, parse_period
-from privsyn.ledgers.refused_periods import RefusalRow
-from privsyn.ledgers.released_periods import PeriodRow
+from privsyn.base.calendar_periods import name_next_period, name_period, parse_period
+from privsyn.ledgers.released_periods import PeriodRow, RefusalRow
 
 PeriodState = Literal["released", "begun", "refused", "missed", "current"]
 

@@ -5,6 +5,9 @@ never both draw for one period, wherever they run; a run releases the period whe
 began a period also finishes it.  Another run may begin the period again only if that costs no second charge: if the
 first run no longer holds any, or the other asks for none.  Rows are only ever added, and hashed in a chain of their
 own.  The charges of a period name it in their detail, and the audit compares the two.
+
+The periods whose release the budget has refused are in the ledger, too, each once.  A refusal spends nothing.  It tells
+a period that was asked for in vain from one that nobody asked for.
 """
 
 from __future__ import annotations
@@ -125,3 +128,31 @@ def _find_uncovered_charges(rows: Sequence[PeriodRow], entries: Sequence[Entry])
         for e in entries
         if e.event == "reserve" and "period" in e.detail and (e.dataset, e.detail["period"], e.run) not in begun
     ]
+
+
+REFUSALS = "refusals"
+
+
+@dataclass(frozen=True)
+class RefusalRow(ChainedRow):
+    """The first refusal of a period, and its place in the chain."""
+
+    period: str
+
+
+def list_refusals(connection: Connection, dataset: str | None = None) -> list[RefusalRow]:
+    """Return the rows, oldest first; the table must be there."""
+    return list_chain(connection, REFUSALS, RefusalRow, dataset)
+
+
+def note_refusal(connection: Connection, dataset: str, period: str, now: str) -> None:
+    """Add a period's refusal, once; the caller's transaction holds the ledger's lock."""
+    if not any(row.period == period for row in list_refusals(connection, dataset)):
+        append_row(connection, REFUSALS, RefusalRow(0, dataset, now, "", "", period))
+
+
+def audit_refusals(
+    connection: Connection, *, present: bool, entries: Sequence[Entry], datasets: Mapping[str, Dataset]
+) -> list[str]:
+    """Return everything that is wrong with the refusals, in sentences; ``present``: whether their table is there."""
+    return audit_chain(connection, REFUSALS, list_refusals(connection), datasets) if present else []

@@ -21,13 +21,13 @@ from privsyn.data_contracts.mechanism_options import Adaptive, Aim
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
     ONE_CELL,
     RECODE,
     RECODED,
     RELEASED,
-    get_options_as,
+    get_options,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -65,13 +65,8 @@ from privsyn.tasks.steps import append_attributes, combine_cliques, residual_sco
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, with further rounds between measurement and consistency."""
-    rounds = (_build_round(n) for n in range(2, get_options(request).rounds + 2))
+    rounds = (_build_round(n) for n in range(2, get_options(request, Adaptive).rounds + 2))
     return (*build_looks(), *(step for steps in rounds for step in steps), *build_row_steps(request))
-
-
-def get_options(request: Request) -> Adaptive:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, Adaptive)
 
 
 def measure_again(n: int, chosen: str) -> ReleaseStep:
@@ -80,7 +75,7 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
         chosen=chosen,
-        look=Look(what="joint counts where these were far", reason=ONE_CELL, round=n),
+        look=LookDescription(counted="joint counts where these rows were far from the table", reason=ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
@@ -115,7 +110,7 @@ def make_rows_so_far(n: int) -> Step:
         tied = knowledge.tied | list_attributes(sets)
         core = append_attributes.select_core_marginals(by_code, domain, tied)
         settings = get_synthesis(request)
-        settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
+        settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             [*core.marginals, *sets],
@@ -154,8 +149,8 @@ def _get_candidates(request: Request) -> _Candidates:
     options = request.spec.mechanism
     if isinstance(options, Aim):
         return _Candidates(options.max_cells, options.gamma if options.triples else None)
-    selection = get_options(request).selection
-    return _Candidates(selection.max_cells, selection.gamma if get_options(request).triples else None)
+    selection = get_options(request, Adaptive).selection
+    return _Candidates(selection.max_cells, selection.gamma if get_options(request, Adaptive).triples else None)
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -179,7 +174,7 @@ def score_residuals(n: int) -> ReleaseStep:
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
-        total = estimate_total(inputs.refined())
+        total = estimate_total(inputs.read_pooled_recode())
         return residual_scores.count_exactly(rows, so_far_rows, total, queries, request.threads)
 
     return ReleaseStep(
@@ -192,8 +187,8 @@ def score_residuals(n: int) -> ReleaseStep:
         reads=(KnowledgePart.TARGETS,),
         plan=_plan_scores,
         exact=exact,
-        look=Look(
-            what="how far the rows made so far are from the private table",
+        look=LookDescription(
+            counted="how far the rows made so far are from the private table",
             reason=(
                 "k: the rows made so far follow from earlier releases alone. Each of a person's k records changes one "
                 "count by 1, and so the L1 distance by at most 1. Rounding down to whole records keeps the bound"
@@ -208,7 +203,7 @@ def score_residuals(n: int) -> ReleaseStep:
 
 
 def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = inputs.refined()
+    recode = inputs.read_pooled_recode()
     fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
     queries, answers = inputs.noisy(f"residual_scores_{n}")
     weights = residual_scores.reselect_cliques(
@@ -218,7 +213,7 @@ def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Map
         fine,
         float(inputs.rho[f"measure_again_{n}"]),
         request.records,
-        remeasure_one_ways=get_options(request).split.remeasure_one_ways,
+        remeasure_one_ways=get_options(request, Adaptive).split.remeasure_one_ways,
         targets=request.public.targets,
     )
     return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}

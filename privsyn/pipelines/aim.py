@@ -26,18 +26,18 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.pipelines.adaptive import make_rows_so_far, measure_again, refine_again, score_residuals
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
 from privsyn.pipelines.named_sets import SET_STEPS
 from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES, build_choice_step, measure_chosen
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import worst_marginals
+from privsyn.tasks.steps import residual_scores
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps: one-ways, the rounds, and rows from all measurements."""
-    rounds = (_build_round(n) for n in range(1, get_options(request).rounds + 1))
+    rounds = (_build_round(n) for n in range(1, get_options(request, Aim).rounds + 1))
     return (
         ENCODE,
         *build_first_look(),
@@ -56,19 +56,14 @@ TREE_WIDTH_NOTE = (
 )
 
 
-def get_options(request: Request) -> Aim:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, Aim)
-
-
 def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
     queries, answers = inputs.noisy(_name_scores(n))
-    return worst_marginals.choose_worst_marginals(
+    return residual_scores.choose_worst_marginals(
         [q.attributes for q in queries],
         [float(y[0]) for y in answers],
         queries[0].sigma if queries else 0.0,
         inputs.domain(),
-        get_options(request).at_once(len(request.encoding.domain.attributes)),
+        get_options(request, Aim).at_once(len(request.encoding.domain.attributes)),
         float(inputs.rho[_name_measurement(n)]),
         request.records,
         targets=request.public.targets,

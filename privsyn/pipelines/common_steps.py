@@ -26,8 +26,20 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import CODES, ENCODED_COLUMNS, ENCODED_ORDER, RECORD
-from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step import (
+    CODES,
+    ENCODED_COLUMNS,
+    ENCODED_ORDER,
+    RECORD,
+    Batches,
+    LookDescription,
+    Output,
+    Progress,
+    PublishedFile,
+    ReleaseStep,
+    RowStream,
+    Step,
+)
 from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
@@ -62,20 +74,20 @@ def explain_one_cell(request: Request) -> str:
     return ONE_CELL if panel is None else OF_HOUSEHOLD if panel.household else OF_PERSON
 
 
-def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIRS) -> list[Clique] | None:
+def list_asked_pairs(request: Request, attributes: Clique, limit: int = MOST_PAIRS) -> list[Clique] | None:
     """Return the pairs to ask of a wide table, or None (all pairs) if the table is not wide.
 
     The choice depends on names, their order and the focus alone.  ``attributes``: the rows' attributes, in order;
-    ``most``: the largest number of pairs, not counting pairs of the focus.
+    ``limit``: the largest number of pairs, not counting pairs of the focus.
     """
     if not is_wide(request.encoding.domain.attributes):
         return None
     column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
     columns = {a: column_of.get(a, a) for a in attributes}
-    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], most)
+    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], limit)
 
 
-def get_options_as(request: Request, kind: type[Options]) -> Options:
+def get_options(request: Request, kind: type[Options]) -> Options:
     """Return the request's options, of type ``kind``.  Raises TypeError if it asks for another mechanism."""
     options = request.spec.mechanism
     if not isinstance(options, kind):
@@ -238,7 +250,7 @@ ONE_WAYS = ReleaseStep(
     reads=(KnowledgePart.KNOWN_COLUMNS,),
     plan=plan_one_ways,
     exact=count_cells,
-    look=Look(what="counts of every column on its own", reason=explain_one_cell),
+    look=LookDescription(counted="counts of every column on its own", reason=explain_one_cell),
     rows=ENCODED,
     rows_domain=lambda r, i: r.encoding.domain,
     published=publish_noisy("one_way", "has a count for every fine code of every column"),

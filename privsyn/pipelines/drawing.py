@@ -84,7 +84,7 @@ def tabulate_steps() -> str:
 PAGES = {
     "docs/architecture.md": ("<!-- wiring -->\n```mermaid\n", draw_mermaid, "\n```\n<!-- /wiring -->"),
     "docs/how-it-works.md": ("<!-- steps -->\n", tabulate_steps, "\n<!-- /steps -->"),
-    "flows/release.py": ("in brackets: the releases that have a step:\n\n", list_stages, "\n\nOther mechanisms"),
+    "flows/release.py": ("In brackets: the\nreleases that have a step.\n\n", list_stages, "\n\nOther mechanisms"),
 }
 """File -> marker before the generated text, the function that generates it, marker after it."""
 

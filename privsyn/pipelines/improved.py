@@ -13,12 +13,13 @@ from functools import partial
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
+from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
 from privsyn.engine.step_list import repeat
-from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
+from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, get_options, publish_noisy
 from privsyn.pipelines.named_sets import measure_sets_again
 from privsyn.pipelines.one_shot import (
     CHOICE,
@@ -30,7 +31,6 @@ from privsyn.pipelines.one_shot import (
     SINGLE_COUNTS,
     build_looks,
     build_measurement,
-    get_options,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.pipelines.trend_steps import ask_trends_again, explain_by_trends
@@ -64,14 +64,14 @@ def _measure_more(n: int) -> ReleaseStep:
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        look=Look(what=JOINT_COUNTS, reason=ONE_CELL, round=n, alone=SINGLE_COUNTS),
+        look=LookDescription(counted=JOINT_COUNTS, reason=ONE_CELL, round=n, counted_alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has the counts of release {n}"),
     )
 
 
 def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """Choose the cliques of release ``n``: each gets its share of all budgets, less what was spent on it."""
-    first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
+    first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request, PrivSyn)
     binning = request.encoding.binning
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
     score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)

@@ -20,7 +20,7 @@ from privsyn.data_contracts.mechanism_options import Mst
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
 from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES, build_choice_step, measure_chosen, read_noisy_scores
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import (
@@ -34,7 +34,7 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import make_consistent, select_tree
+from privsyn.tasks.steps import make_consistent, select_pairs
 from privsyn.tasks.synthesis import graphical_rows
 
 
@@ -49,7 +49,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         SCORES,
         SELECT_TREE,
         measure_chosen("select_tree.cliques", LIMIT),
-        *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
+        *(build_row_steps(request) if get_options(request, Mst).rows_by == "sweeps" else GRAPHICAL_STEPS),
     )
 
 
@@ -59,13 +59,8 @@ LIMIT = (
 )
 
 
-def get_options(request: Request) -> Mst:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, Mst)
-
-
 def _choose_tree(request: Request, inputs: Inputs) -> list[Clique]:
-    return select_tree.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
+    return select_pairs.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
 
 
 SELECT_TREE = build_choice_step(

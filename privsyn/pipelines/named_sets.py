@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, say
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step, say
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.budget import SetParts, split_sets
 from privsyn.pipelines.common_steps import (
@@ -121,7 +121,7 @@ def _score(request: Request, inputs: Inputs, rows: Countable, queries: list[Quer
 SCORE_TRIPLES = ReleaseStep(
     name=TRIPLE_SCORES,
     title="Triple scores",
-    about="how much two columns together say of one in focus",
+    about="how well two columns together predict one in focus",
     when="`focus` asks for triples",
     measures=LookKind.TRIPLES,
     read_with=list_released_tables("indif_scores"),
@@ -130,8 +130,8 @@ SCORE_TRIPLES = ReleaseStep(
     reads=(KnowledgePart.TARGETS,),
     plan=_plan_scores,
     exact=_score,
-    look=Look(
-        what="how much two columns together say of one in focus",
+    look=LookDescription(
+        counted="how well two columns together predict one in focus",
         reason=(
             "k: the values follow from noisy counts released before. A row's product of three of them is between -1 "
             "and 1, so each of a person's k records moves the sum by at most 1. Rounding down keeps the bound"
@@ -141,7 +141,7 @@ SCORE_TRIPLES = ReleaseStep(
     rows=HALF_ROWS,
     rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(HALVES))),
     padded=True,
-    published=publish_noisy("triples", "how much two columns together say of a third"),
+    published=publish_noisy("triples", "how well two columns together predict a third"),
 )
 
 
@@ -257,7 +257,7 @@ COUNT_SETS = ReleaseStep(
     outputs=RELEASED,
     plan=_plan_counts,
     exact=_count,
-    look=Look(what=COUNTS_OF_SETS, reason=ONE_CELL),
+    look=LookDescription(counted=COUNTS_OF_SETS, reason=ONE_CELL),
     rows=ROWS,
     rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
     padded=True,

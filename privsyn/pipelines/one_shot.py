@@ -25,7 +25,7 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines.common_steps import (
     ENCODE,
@@ -37,7 +37,7 @@ from privsyn.pipelines.common_steps import (
     RELEASED,
     collect_parts,
     explain_one_cell,
-    get_options_as,
+    get_options,
     list_asked_pairs,
     list_released_tables,
     publish_noisy,
@@ -53,8 +53,8 @@ from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
+from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import (
     combine_cliques,
@@ -96,11 +96,6 @@ CLIQUES = "combine_cliques.cliques"
 JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
 MEASURED = "measure_marginals"
 COUNTS = "has the joint counts, cell by cell, the last attribute running fastest"
-
-
-def get_options(request: Request) -> PrivSyn:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, PrivSyn)
 
 
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -193,8 +188,8 @@ SCORES = ReleaseStep(
     reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED, KnowledgePart.NEAR),
     plan=_plan_scores,
     exact=_score_exactly,
-    look=Look(
-        what="how strongly each pair of columns is related",
+    look=LookDescription(
+        counted="how strongly each pair of columns is related",
         reason=_explain_score_sensitivity,
         noise_of="a score",
     ),
@@ -254,7 +249,7 @@ CRITERION = ("mechanism.selection.criterion", "mechanism.selection.max_cells")
 
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy(SCORES.name)
-    options = get_options(request)
+    options = get_options(request, PrivSyn)
     pairs = select_pairs.select(
         queries,
         [float(a[0]) for a in answers],
@@ -272,7 +267,7 @@ def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 
 
 def _describe_selection(request: Request) -> str:
-    criterion = get_options(request).selection.criterion.replace("_", " ")
+    criterion = get_options(request, PrivSyn).selection.criterion.replace("_", " ")
     counting_more = "; targets of the request count more" if request.public.key([KnowledgePart.TARGETS]) else ""
     return f"pairs of columns are chosen by their noisy scores ({criterion}){counting_more}"
 
@@ -299,12 +294,12 @@ SELECT_PAIRS = Step(
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, fine = inputs.domain(), request.public.measured_again
     pairs = inputs.table("select_pairs.pairs")
-    weighed = combine_cliques.weigh_cliques(pairs, domain, fine, get_options(request).selection)
+    weighed = combine_cliques.weigh_cliques(pairs, domain, fine, get_options(request, PrivSyn).selection)
     return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
 
 
 def _compute_gamma(request: Request) -> int | None:
-    selection = get_options(request).selection
+    selection = get_options(request, PrivSyn).selection
     return selection.gamma if selection.combine_cliques else None
 
 
@@ -348,7 +343,7 @@ def _count_marginals(
 
 
 def build_measurement(
-    *, name: str, title: str, chosen: str, look: Look, files: Mapping[str, PublishedFile], limit: str = ""
+    *, name: str, title: str, chosen: str, look: LookDescription, files: Mapping[str, PublishedFile], limit: str = ""
 ) -> ReleaseStep:
     """Return the step that measures the cliques in the table ``chosen``; they share its budget by weight."""
     return ReleaseStep(
@@ -376,7 +371,7 @@ def measure_chosen(
         name=MEASURED,
         title="Measure marginals",
         chosen=chosen,
-        look=Look(what=JOINT_COUNTS, reason=explain_one_cell, alone=SINGLE_COUNTS),
+        look=LookDescription(counted=JOINT_COUNTS, reason=explain_one_cell, counted_alone=SINGLE_COUNTS),
         files=publish_noisy("measured", COUNTS),
         limit=limit,
     )

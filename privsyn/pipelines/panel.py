@@ -22,8 +22,17 @@ from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
-from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.engine.step import (
+    COLUMN_ORDER,
+    DECODED_COLUMNS,
+    Batches,
+    LookDescription,
+    Output,
+    Progress,
+    ReleaseStep,
+    RowStream,
+    Step,
+)
 from privsyn.pipelines import one_shot
 from privsyn.pipelines.common_steps import (
     ENCODE_WITH_NUMBERS,
@@ -60,7 +69,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.steps import encode, keep_rows, one_way_marginals, pair_rows
+from privsyn.tasks.steps import encode, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
     build_linked_domain,
     build_linked_schema,
@@ -106,8 +115,8 @@ def build_encode_step(request: Request) -> Step:
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, rows, repairs = request.encoding, inputs.private.rows, encode_rows.Repairs()
     persons = encode.PersonEncoding.of(rows, plan)
-    of_rows = stream_codes((), plan.of_rows.domain)
-    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": of_rows, "without_rows": of_rows}
+    row_stream = stream_codes((), plan.row_plan.domain)
+    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": row_stream, "without_rows": row_stream}
     numbered = _list_numbers(plan)
     streams |= dict.fromkeys(numbered, stream_numbers((), plan))
 
@@ -179,8 +188,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan_transitions,
     exact=count_cells,
-    look=Look(
-        what="counts of a row's value by the next row's, from one pair of rows per person (two per household)",
+    look=LookDescription(
+        counted="counts of a row's value by the next row's, from one pair of rows per person (two per household)",
         reason=lambda r: (
             f"1: one record of a pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone"
         ),
@@ -201,8 +210,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
 
 def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, recode = request.encoding, inputs.recode()
-    rows = keep_rows.keep_rows(inputs.batches(ROWS), plan, recode)
-    return {"kept": stream_codes(rows, keep_rows.build_kept_domain(plan, recode), padded=True)}
+    rows = pair_rows.keep_rows(inputs.batches(ROWS), plan, recode)
+    return {"kept": stream_codes(rows, pair_rows.build_kept_domain(plan, recode), padded=True)}
 
 
 KEEP_ROWS = Step(
@@ -221,7 +230,7 @@ KEEP_ROWS = Step(
 
 
 def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain, most = keep_rows.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
+    domain, most = pair_rows.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
     return one_way_marginals.plan_queries(domain, rho, most, equal=False)
 
 
@@ -236,13 +245,13 @@ MEASURE_ROWS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan_rows,
     exact=count_cells,
-    look=Look(
-        what="counts of every column over all rows",
+    look=LookDescription(
+        counted="counts of every column over all rows",
         reason=lambda r: f"K: all {r.spec.unit.records} rows kept for a person may fall into one cell",
         noise_of="a count of rows",
     ),
     rows=KEPT,
-    rows_domain=lambda r, i: keep_rows.build_kept_domain(r.encoding, i.recode()),
+    rows_domain=lambda r, i: pair_rows.build_kept_domain(r.encoding, i.recode()),
     padded=True,
     published=publish_noisy("rows", "has for every column how many rows have each code, over all rows of all persons"),
 )
@@ -329,7 +338,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
         from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
         from privsyn.tasks.synthesis.related_places import fit_related_places
 
-        recode, plan = with_tails(inputs.refined(), request.encoding)
+        recode, plan = with_tails(inputs.read_pooled_recode(), request.encoding)
         follows, counted = (bool(inputs.list_looks(kind)) for kind in (LookKind.TRANSITIONS, LookKind.LINKED_ROWS))
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
@@ -380,7 +389,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
 
 
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    plan = with_tails(inputs.refined(), request.encoding)[1]
+    plan = with_tails(inputs.read_pooled_recode(), request.encoding)[1]
     order, settings = request.column_order, get_synthesis(request)
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)

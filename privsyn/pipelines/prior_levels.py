@@ -34,13 +34,13 @@ from privsyn.data_contracts.mechanism_options import PriorLevels
 from privsyn.data_contracts.step_options import MAX_CELLS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, Step
+from privsyn.engine.step import LookDescription, Output, Progress, Step
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
     ONE_WAYS,
     RECODE,
-    get_options_as,
+    get_options,
     publish_noisy,
 )
 from privsyn.pipelines.one_shot import RECODE_ROWS, build_measurement, weigh_evenly
@@ -51,7 +51,7 @@ from privsyn.pipelines.synthesis_steps import (
     decode_from,
     get_synthesis,
 )
-from privsyn.tasks.estimation import public_workload
+from privsyn.tasks.estimation import prior_levels
 from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, iterate_group_shares, sort_by_group
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
@@ -80,11 +80,6 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
 
 
-def get_options(request: Request) -> PriorLevels:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, PriorLevels)
-
-
 def _read_public(request: Request, recode: Recode) -> CodeTable:
     """Return the public rows in coarse codes.  Raises RequestError if the request does not say where they are."""
     prior = request.public.prior
@@ -99,17 +94,17 @@ def _read_public(request: Request, recode: Recode) -> CodeTable:
 
 def _list_levels(request: Request) -> tuple[Clique, Clique]:
     """Return the attributes of the large groups (empty: the whole table is one group) and of the small groups."""
-    options, attributes_of = get_options(request), request.encoding.attributes_of
+    options, attributes_of = get_options(request, PriorLevels), request.encoding.attributes_of
     return attributes_of(options.large), attributes_of(options.group)
 
 
 def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    options, recode = get_options(request), inputs.recode()
+    options, recode = get_options(request, PriorLevels), inputs.recode()
     public, domain, (large, small) = _read_public(request, recode), inputs.domain(), _list_levels(request)
     others = tuple(a for a in domain.attributes if a not in small)
-    information = public_workload.compute_mutual_information(public, others, request.threads)
-    cliques = public_workload.choose_related_cliques(information, domain, options.most_cells, edge=options.edge)
-    one_ways = public_workload.choose_independent_one_ways(information, domain)
+    information = prior_levels.compute_mutual_information(public, others, request.threads)
+    cliques = prior_levels.choose_related_cliques(information, domain, options.most_cells, edge=options.edge)
+    one_ways = prior_levels.choose_independent_one_ways(information, domain)
 
     def weigh_sets(group: Clique, sets: Sequence[Clique]) -> pa.Table:
         with_groups = [domain.ordered((*group, *c)) for c in (sets if information else [others])]
@@ -142,7 +137,7 @@ MEASURE_LARGE = build_measurement(
     name=MEASURED[0],
     title="Measure large groups",
     chosen="public_workload.large",
-    look=Look(what="joint counts of related columns in the large groups", reason=ONE_CELL),
+    look=LookDescription(counted="joint counts of related columns in the large groups", reason=ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
     "occur, and relations that were not counted come from it.",
@@ -151,14 +146,14 @@ MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
     title="Measure groups",
     chosen="public_workload.groups",
-    look=Look(what="the number of rows of every group", reason=ONE_CELL),
+    look=LookDescription(counted="the number of rows of every group", reason=ONE_CELL),
     files=publish_noisy("groups", "has the groups' rows"),
 )
 MEASURE_IN_GROUPS = build_measurement(
     name=MEASURED[2],
     title="Measure in groups",
     chosen="public_workload.in_groups",
-    look=Look(what="counts of single columns in every group", reason=ONE_CELL),
+    look=LookDescription(counted="counts of single columns in every group", reason=ONE_CELL),
     files=publish_noisy("in_groups", "has counts of single columns by group"),
 )
 
@@ -175,7 +170,9 @@ def _build_level(
             sets.append(rest)
             counts.append(sort_by_group(noisy.astype(np.float64), (*group, *rest), len(group), domain))
             noise.append(query.sigma)
-    return NoisyLevel(group, number, tuple(sets), tuple(counts), tuple(noise) if get_options(request).shrink else None)
+    return NoisyLevel(
+        group, number, tuple(sets), tuple(counts), tuple(noise) if get_options(request, PriorLevels).shrink else None
+    )
 
 
 def _add_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
@@ -206,7 +203,7 @@ def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, f
 
 
 def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
-    options, (large, _) = get_options(request), _list_levels(request)
+    options, (large, _) = get_options(request, PriorLevels), _list_levels(request)
     public = _read_public(request, recode)
     small, number, sigma = _list_number_of_rows(inputs, recode)
     total = estimate_total(recode)

@@ -19,7 +19,7 @@ from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
 from privsyn.pipelines.one_shot import (
     MEASURED,
     RECODE_ROWS,
@@ -38,7 +38,7 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent
+from privsyn.tasks.steps import build_network, make_consistent
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -59,13 +59,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     )
 
 
-def get_options(request: Request) -> PrivBayes:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, PrivBayes)
-
-
 def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
-    scores, options, domain = read_noisy_scores(inputs), get_options(request), inputs.domain()
+    scores, options, domain = read_noisy_scores(inputs), get_options(request, PrivBayes), inputs.domain()
     total, rho = estimate_total(inputs.recode()), inputs.rho[MEASURED]
     useful = build_network.count_useful_cells(
         total, len(domain.attributes) - 1, rho, request.records, options.usefulness
@@ -95,7 +90,7 @@ def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) 
     families = make_consistent.build_measured_marginals(*inputs.measured(), domain)
     one_ways = {a: counts for a, (counts, _) in map_coarse_one_ways(recode).items()}
     for s in iterate_shards_to_draw(request, recode, progress):
-        yield ancestral_rows.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
+        yield build_network.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
 
 
 ANCESTRAL_ROWS = build_drawing_step(

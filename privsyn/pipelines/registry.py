@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
@@ -11,7 +12,6 @@ from privsyn.pipelines import (
     adaptive,
     aim,
     improved,
-    independent,
     mst,
     one_shot,
     panel,
@@ -20,7 +20,20 @@ from privsyn.pipelines import (
     table_pairs,
 )
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.rung_steps import follow_cuts
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
+from privsyn.pipelines.rung_steps import build_first_look, follow_cuts
+from privsyn.pipelines.synthesis_steps import build_row_steps
+
+COUNT_COLUMNS = replace(
+    ONE_WAYS,
+    limit="Each column is made on its own: the rows show no relation between columns, even where there is one.",
+)
+
+
+def build_independent(request: Request) -> tuple[Step, ...]:
+    """Return one look, at the one-ways, with the whole budget, then rows that keep no relation between columns."""
+    return ENCODE, *build_first_look(), COUNT_COLUMNS, COMPRESS_DOMAIN, *build_row_steps(request)
+
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
@@ -28,7 +41,7 @@ MechanismSteps = Callable[[Request], tuple[Step, ...]]
 MECHANISMS: dict[str, MechanismSteps] = {
     "privsyn": one_shot.build_steps,
     "adaptive": adaptive.build_steps,
-    "independent": independent.build_steps,
+    "independent": build_independent,
     "mst": mst.build_steps,
     "privbayes": privbayes.build_steps,
     "aim": aim.build_steps,

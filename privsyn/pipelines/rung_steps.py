@@ -20,7 +20,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
     ENCODE_WITH_NUMBERS,
     ENCODED,
@@ -37,8 +37,7 @@ from privsyn.storage.released_files import CUTS_FILE
 from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at, tabulate_cuts
-from privsyn.tasks.kernels.batches import pair_batches
-from privsyn.tasks.kernels.read_ahead import read_ahead
+from privsyn.tasks.kernels.batches import pair_batches, read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import one_way_marginals
 
@@ -75,8 +74,8 @@ COUNT_RUNGS = ReleaseStep(
     outputs=RELEASED,
     plan=_plan_rungs,
     exact=count_cells,
-    look=Look(
-        what="rough counts of intervals that double in width, to choose cells where rows are",
+    look=LookDescription(
+        counted="rough counts of intervals that double in width, to choose cells where rows are",
         reason=explain_one_cell,
         noise_of="a rough count",
     ),
@@ -139,7 +138,7 @@ def _name_tables(table: str) -> tuple[str, str]:
 
 
 def _encode_finer(request: Request, inputs: Inputs, table: str) -> RowStream:
-    encoding = request.encoding if table == "encoded_rows" else request.encoding.of_rows
+    encoding = request.encoding if table == "encoded_rows" else request.encoding.row_plan
     if not request.cuts or encoding.uncut is None:  # no pass over the rows
         return stream_codes((), encoding.domain)
     finer = partial(encode_rows.encode_finer, before=encoding.uncut, after=encoding)

@@ -21,8 +21,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
-from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
+from privsyn.engine.step import COLUMN_ORDER, DECODED_COLUMNS, Output, Progress, PublishedFile, RowStream, Step
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import (
     COMPRESSION,
@@ -57,13 +56,13 @@ from privsyn.tasks.estimation.recode import (
 )
 from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
+from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
-from privsyn.tasks.synthesis.strongest_pairs import choose_strongest
+from privsyn.tasks.synthesis.implied_pairs import choose_strongest
 
 MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
 BY_TREND = "make_consistent.by_trend"
@@ -121,7 +120,7 @@ def read_consistent_marginals(
 
     Sets in merged codes are the last marginals.  Pairs by trend are pairs that no look measured.
     """
-    recode = inputs.refined()
+    recode = inputs.read_pooled_recode()
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(), domain)
@@ -298,7 +297,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     domain = inputs.domain()
     knowledge = request.public.in_codes(inputs.recode())
     consistent, sets = read_consistent(request, inputs)
-    recode = inputs.refined()
+    recode = inputs.read_pooled_recode()
     prior = _follow_prior(knowledge, inputs, recode, consistent)
     # attributes are appended to the core's rows one by one; those tied by rules, sets or a prior are made together
     made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
@@ -438,7 +437,7 @@ CODES = "append_attributes.codes"
 def _decode(request: Request, inputs: Inputs, progress: Progress, codes: str = CODES) -> Mapping[str, Output]:
     """Return the values of the rows in the table ``codes``."""
     encoding = request.encoding
-    recode = drop_unlisted(inputs.refined(), encoding.binning, request.spec.mechanism.compression)
+    recode = drop_unlisted(inputs.read_pooled_recode(), encoding.binning, request.spec.mechanism.compression)
     if inputs.list_looks(LookKind.VALUES):
         encoding = encoding.with_frequent(read_frequent_values(request, inputs, recode))
     order, exact = request.column_order, request.public.exact_in_rules
@@ -516,7 +515,7 @@ def build_drawing_step(
     """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from the measurements."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode = inputs.refined()
+        recode = inputs.read_pooled_recode()
         batches = (b for rows in draw(request, inputs, recode, progress) for b in rows.to_arrow().to_batches())
         return {"codes": stream_codes(batches, build_coarse_domain(recode))}
 

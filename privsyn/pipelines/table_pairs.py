@@ -126,7 +126,7 @@ def _place(request: Request, step: Step, child: str, names: Mapping[str, str]) -
     if names:
         look = replace(
             look,
-            what=f"{child}: {look.what}",
+            counted=f"{child}: {look.counted}",
             noise_of=f"{look.noise_of} of {child}",
             reason=lambda r: explain_sensitivity(r, child, say(step.look.reason, r.table_pairs[child])),
         )
@@ -245,7 +245,7 @@ def _build_decoding_step(whole_request: Request, child: str) -> Step:
     spec, ruled = whole_request.spec, _list_ruled_columns(whole_request.table_pairs[child])
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        plan = with_tails(inputs.refined(), request.encoding)[1]
+        plan = with_tails(inputs.read_pooled_recode(), request.encoding)[1]
         released, key = request.spec.released_columns, plan.get_order()[0].person
         order = [name for name in request.spec.tables[child].columns if name in released]
         above = np.concatenate([np.empty(0, np.int64), *(np.asarray(b.column(0)) for b in inputs.batches(NUMBERS))])

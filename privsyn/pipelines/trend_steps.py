@@ -14,7 +14,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep
+from privsyn.engine.step import LookDescription, ReleaseStep
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import (
     RECODE,
@@ -68,14 +68,14 @@ def explain_by_trends(request: Request, inputs: Inputs) -> Mapping[Clique, float
     return None if trends is None else trends.explain()
 
 
-def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:
+def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], limit: int) -> list[Clique]:
     """Return the pairs of ``ordered`` attributes whose trends are asked, by names, their order and the focus alone.
 
-    attributes: all attributes of the rows, in order.  A wide table asks only those among its ``most`` nearest pairs,
-    or, if none of these is of two ordered attributes, the ``most`` nearest pairs of ordered attributes.
+    attributes: all attributes of the rows, in order.  A wide table asks only those among its ``limit`` nearest pairs,
+    or, if none of these is of two ordered attributes, the ``limit`` nearest pairs of ordered attributes.
     """
-    pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, most))
-    return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), most))
+    pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, limit))
+    return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), limit))
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -112,8 +112,8 @@ TREND_SCORES = ReleaseStep(
     reads=(KnowledgePart.NEAR, KnowledgePart.TWO_VALUED),
     plan=_plan,
     exact=_count,
-    look=Look(
-        what="how pairs of numbers and moments rise together",
+    look=LookDescription(
+        counted="how pairs of numbers and moments rise together",
         reason=lambda r: (
             "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
             + ("; a column in focus has a score for either of its two values" if r.public.two_valued else "")

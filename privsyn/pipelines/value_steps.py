@@ -14,7 +14,7 @@ from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import (
     NUMBERS,
@@ -114,8 +114,8 @@ COUNT_VALUES = ReleaseStep(
     outputs=RELEASED,
     plan=_plan,
     exact=count_cells,
-    look=Look(
-        what="counts of single values of numbers in intervals that have many rows",
+    look=LookDescription(
+        counted="counts of single values of numbers in intervals that have many rows",
         reason=explain_one_cell,
         noise_of="a count of a value",
     ),

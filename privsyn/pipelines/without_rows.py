@@ -13,8 +13,16 @@ from privsyn.data_contracts.linked_tables import get_above
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.engine.step import (
+    COLUMN_ORDER,
+    DECODED_COLUMNS,
+    LookDescription,
+    Output,
+    Progress,
+    ReleaseStep,
+    RowStream,
+    Step,
+)
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
@@ -25,15 +33,15 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import list_without_rows, one_way_marginals
+from privsyn.tasks.steps import make_without_rows, one_way_marginals
 
 ROWS = "list_without_rows.without_rows"
 
 
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, plan = inputs.recode(), request.encoding
-    rows = list_without_rows.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
-    return {"without_rows": stream_codes(rows, list_without_rows.build_without_domain(recode, plan))}
+    rows = make_without_rows.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
+    return {"without_rows": stream_codes(rows, make_without_rows.build_without_domain(recode, plan))}
 
 
 LIST_WITHOUT_ROWS = Step(
@@ -51,7 +59,7 @@ LIST_WITHOUT_ROWS = Step(
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain = list_without_rows.build_without_domain(inputs.recode(), request.encoding)
+    domain = make_without_rows.build_without_domain(inputs.recode(), request.encoding)
     return one_way_marginals.plan_queries(domain, rho, request.records)
 
 
@@ -66,13 +74,13 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan,
     exact=count_cells,
-    look=Look(
-        what="counts of persons, or households, without rows, by each of their columns",
+    look=LookDescription(
+        counted="counts of persons, or households, without rows, by each of their columns",
         reason=lambda r: f"1: a {r.spec.unit.one} without rows is one record, which depends on that {r.spec.unit.one}",
         noise_of="a count of those without rows",
     ),
     rows=ROWS,
-    rows_domain=lambda r, i: list_without_rows.build_without_domain(i.recode(), r.encoding),
+    rows_domain=lambda r, i: make_without_rows.build_without_domain(i.recode(), r.encoding),
     published=publish_noisy("without_rows", "counts persons, or households, without rows by each of their columns"),
     limit="Persons, or households, without rows were counted by one column at a time.",
 )

@@ -1,8 +1,14 @@
-"""The certificate of a run: the promise, with every price and noise that it follows from."""
+"""The certificate of a run: the promise, with every price and noise that it follows from; and its packages' versions.
+
+The versions of the packages that made the tables are kept when a release's folder is written again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import platform
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +17,7 @@ from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import (
     Certificate,
     LedgerHead,
+    NoRelations,
     PublishedTheorems,
     QueryGroup,
     StageCost,
@@ -26,7 +33,9 @@ from privsyn.engine.step import ReleaseStep, release_steps, say
 from privsyn.engine.step_list import list_looks
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.budget import share_trends
-from privsyn.storage.records import locate_private_records
+from privsyn.publish.formats.described import list_files
+from privsyn.storage.records import Records, VersionsRecord, locate_private_records
+from privsyn.storage.released_files import read_manifest_if_readable
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.gaussian_dp import SAFETY_MARGIN
@@ -105,6 +114,11 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     stages = [_describe_stage(run, step, refs) for step in run.release_steps]
     spent = sum((sum_rho(queries) for _, queries in stages), start=sum_rho([]))
     summary, entries = run.ledger.summary(spec.dataset)[0], run.ledger.entries()
+    costs = [cost for cost, _ in stages]
+    relations: NoRelations | None = None
+    if _is_without_relations(run, costs):
+        trends = bool(share_trends(run.request))
+        relations = explain_missing_relations(prior=spec.prior is not None, trends=trends)
     certificate = Certificate(
         run=run.name,
         dataset=spec.dataset,
@@ -119,7 +133,7 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         accountant=spec.effective_accountant,
         rho_budget=str(run.request.total_rho),
         rho_spent=format_rho(spent),
-        stages=[cost for cost, _ in stages],
+        stages=costs,
         dataset_total=Total(
             rho=str(summary.rho),
             rho_cap=str(summary.cap_rho),
@@ -142,11 +156,8 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         else {"run": spec.cells.run, "columns": list(spec.cells.columns), "promise": CELLS_PROMISE},
         totals=list_stated_totals(spec),
         not_measured={"columns": list(unmeasured), "promise": UNMEASURED_PROMISE} if unmeasured else None,
+        relations=relations,
     )
-    if _is_without_relations(run, certificate):  # reads the stages of the certificate
-        trends = bool(share_trends(run.request))
-        words = explain_missing_relations(prior=spec.prior is not None, trends=trends)
-        certificate = certificate.model_copy(update={"relations": words})
     run.records.save(record, certificate.model_dump(mode="json"))
     return certificate
 
@@ -158,10 +169,10 @@ def list_stated_totals(spec: ReleaseSpec) -> dict[str, Any] | None:
     return {"stated": [total.public() for total in spec.totals], "promise": TOTALS_PROMISE}
 
 
-def _is_without_relations(run: Run, certificate: Certificate) -> bool:
+def _is_without_relations(run: Run, stages: Sequence[StageCost]) -> bool:
     """Return whether the run makes a synthetic table without counting any two columns together."""
     makes_rows = any(step.name == "decode" for step in run.steps)
-    return makes_rows and list_measured_relations(run.plan, certificate) == []
+    return makes_rows and list_measured_relations(run.plan, stages) == []
 
 
 class Relation(NamedTuple):
@@ -171,15 +182,15 @@ class Relation(NamedTuple):
     sigma: float
 
 
-def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
+def list_measured_relations(plan: Plan, stages: Sequence[StageCost]) -> list[Relation] | None:
     """Return every set of two or more columns that were counted together, smallest noise first.
 
-    None if the certificate does not list them because there are too many.
+    ``stages``: of the certificate.  None if they do not list them because there are too many.
     """
     counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
     by_code = {look.name for look in list_looks(plan.steps, LookKind.MARGINALS)}
     best: dict[Clique, float] = {}
-    for stage in certificate.stages:
+    for stage in stages:
         relations: list[Relation] = []
         for group in stage.groups if stage.step in counted else ():
             if group.attributes is None:
@@ -226,3 +237,45 @@ def _group_queries(queries: list[Query]) -> QueryGroup:
         rho_each=str(first.rho),
         attributes=names,
     )
+
+
+PACKAGES = (
+    "privsyn-flows",
+    "prefect",
+    "great-expectations",
+    "pandas",
+    "pyarrow",
+    "numpy",
+    "numba",
+    "networkx",
+    "opendp",
+)
+
+
+@cache
+def list_versions() -> Mapping[str, str]:
+    """Return package -> installed version."""
+    return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
+
+
+def list_file_versions(records: Records, building: Path, published: Path) -> dict[str, str]:
+    """Return package -> version that made the files in the folder ``building``.
+
+    The versions are the installed versions, unless the same bytes were already published in ``published``.  In that
+    case they are the earlier versions, from the private record or, without a record, from that folder's manifest.
+    """
+    hashes, name = {name: file.sha256 for name, file in list_files(building).items()}, f"versions-{published.name}"
+    record = records.load_as(name, VersionsRecord)
+    if record is None or record.files != hashes:
+        packages = _read_manifest_versions(published, hashes) or list_versions()
+        record = VersionsRecord(files=hashes, versions=list(packages.items()))  # in their order: records sort names
+        records.save(name, record.model_dump(mode="json"))
+    return dict(record.versions)
+
+
+def _read_manifest_versions(folder: Path, hashes: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the versions of a released folder; None unless its manifest has all these files with these hashes."""
+    manifest = read_manifest_if_readable(folder)
+    if manifest is None or not hashes.items() <= {(name, file.sha256) for name, file in manifest.files.items()}:
+        return None
+    return dict(manifest.versions)

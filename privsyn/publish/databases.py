@@ -78,7 +78,7 @@ class NewTable:
     schema: pa.Schema
     rows: Iterable[pa.RecordBatch]
     comment: str
-    of_columns: Mapping[str, str] = field(default_factory=dict)
+    column_descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 class Transaction(ABC):
@@ -118,7 +118,7 @@ class Transaction(ABC):
         columns = ", ".join(describe_column(f) for f in table.schema)
         self.fetch(f"CREATE TABLE {where} ({columns})")
         self.fetch(f"COMMENT ON TABLE {where} IS {quote_text(table.comment)}")
-        for name, words in table.of_columns.items():
+        for name, words in table.column_descriptions.items():
             self.fetch(f"COMMENT ON COLUMN {where}.{quote_name(name)} IS {quote_text(words)}")
         self.insert(table)
 
@@ -206,7 +206,7 @@ class _Sqlite(Transaction):
     def create(self, table: NewTable) -> None:
         lines = [
             f"  {describe_column(f, lists=False)}{',' if number < len(table.schema) else ''}"
-            + _comment(table.of_columns.get(f.name, ""))
+            + _comment(table.column_descriptions.get(f.name, ""))
             for number, f in enumerate(table.schema, 1)
         ]
         head = f"CREATE TABLE {self.name(table.name)} ({_comment(table.comment)}"

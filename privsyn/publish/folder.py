@@ -35,7 +35,7 @@ from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.pipelines.table_pairs import name_step
-from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.linked_files import write_linked_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_synthetic_files, write_tables
@@ -48,12 +48,10 @@ from privsyn.publish.related_pairs import (
     list_unmeasured_pairs,
 )
 from privsyn.publish.release_note import release_note
-from privsyn.publish.versions import list_file_versions
-from privsyn.storage.find_release import find_release
-from privsyn.storage.record_kinds import FormatsRecord
-from privsyn.storage.records import Records, write_json
+from privsyn.storage.records import FormatsRecord, Records, write_json
 from privsyn.storage.released_files import (
     CUTS_FILE,
+    find_release,
     read_certificate,
     read_manifest,
     read_manifest_if_readable,
@@ -413,6 +411,5 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes, recode, plan.request.records)
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
-    public_spec = spec.public()
-    new_manifest = manifest.model_copy(update={"spec": public_spec, "files": list_files(new)})
+    new_manifest = Manifest(**{**dict(manifest), "spec": spec.public(), "files": list_files(new)})
     (new / "manifest.json").write_text(new_manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")

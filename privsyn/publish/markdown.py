@@ -1,6 +1,6 @@
 """Notes in Markdown, from ``templates/``, and text that they show as it is: read as words, never as markup.
 
-For renderers of CommonMark and GitHub's tables.  HTML pages have their own escapes (privsyn/report/page.py).
+For renderers of CommonMark and GitHub's tables.  HTML pages have their own escapes (privsyn/evaluation/report/page.py).
 """
 
 from __future__ import annotations

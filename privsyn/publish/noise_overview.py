@@ -20,7 +20,7 @@ from privsyn.engine.step import get_step
 from privsyn.engine.step_list import list_looks
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.markdown import render_note
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
+from privsyn.publish.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
@@ -36,7 +36,7 @@ from privsyn.tasks.estimation.recode import (
     pool_one_ways,
     recode_from_table,
 )
-from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
+from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.metrics.error_sources import compute_expected_l1
 
 Floats = NDArray[np.float64]
@@ -156,14 +156,14 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
     consistent = {m.attributes: _compute_shares(m.counts) for m in released.consistent}
     one_ways, columns = [], []
     attributes, rows = released.codes.domain.attributes, 1
-    one_way_counts = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
+    one_way_counts = released.codes.counts([(attribute,) for attribute in attributes], threads=threads)
     for attribute, counts in zip(attributes, one_way_counts, strict=True):
         rows = max(int(counts.sum()), 1)
         shares = counts / rows
         one_ways.append(_build_one_way(released.encoding, attribute, released.recode[attribute], total, shares))
         lost = float(np.abs(shares - consistent[(attribute,)]).sum())
         columns.append(Column(attribute, len(shares), float(np.sqrt(np.mean(np.square(one_ways[-1].noise_sd)))), lost))
-    counted = count_all(released.codes, [q.attributes for q in released.measured], threads=threads)
+    counted = released.codes.counts([q.attributes for q in released.measured], threads=threads)
     measured = tuple(
         MarginalOverview(
             q.attributes,

@@ -9,7 +9,7 @@ from privsyn.data_contracts.certificate import Certificate, explain_missing_rela
 from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
-from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
+from privsyn.engine.step import LookDescription, ReleaseStep, Step, release_steps
 from privsyn.pipelines.budget import share_trends
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE, TOTALS_PROMISE, list_measured_relations
 from privsyn.publish.formats.csv_file import choose_style, find_formulas, name_csv
@@ -66,7 +66,7 @@ def release_note(
         estimated=spec.mechanism.synthesis.rows == "auto",
         ranges=ranges,
         looks=list_looks(plan.steps),
-        relations=list_measured_relations(plan, certificate),
+        relations=list_measured_relations(plan, certificate.stages),
         missing=explain_missing_relations(prior=certificate.prior is not None, trends=trends),
         trends=trends,
         pairs=pairs,
@@ -86,7 +86,7 @@ def _sort_counts_first(steps: Sequence[Step]) -> list[Step]:
     return sorted(steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
 
 
-Looks = Mapping[str, Look]
+Looks = Mapping[str, LookDescription]
 """Release step -> the facts of its look."""
 
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, WorkPool
 
 
-_OF_THIS_PROCESS = ("untold", "looked", "known", "to_release")
+_OF_THIS_PROCESS = ("unsent", "checked_at", "known", "to_release")
 
 
 @dataclass
@@ -98,8 +98,8 @@ class AlertMemory:
     budgets: dict[str, RemainingBudget] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
-    untold: int = 0
-    looked: float = 0.0
+    unsent: int = 0
+    checked_at: float = 0.0
     known: set[str] = field(default_factory=set)
     to_release: set[str] = field(default_factory=set)
 
@@ -187,29 +187,31 @@ class AlertMemory:
             for dataset, figure in figures.items():
                 gauge.add_metric((dataset,), figure)
             yield gauge
-        yield GaugeMetricFamily("privsyn_alerts_untold", "Alerts that could not be delivered yet.", value=self.untold)
+        yield GaugeMetricFamily("privsyn_alerts_untold", "Alerts that could not be delivered yet.", value=self.unsent)
         yield GaugeMetricFamily(
-            "privsyn_alerts_last_look_timestamp_seconds", "When the server last looked at its runs.", value=self.looked
+            "privsyn_alerts_last_look_timestamp_seconds",
+            "When the server last looked at its runs.",
+            value=self.checked_at,
         )
 
 
-LOOK_SECONDS = 2.0
-"""Seconds between two looks at ended runs."""
+CHECK_SECONDS = 2.0
+"""Seconds between two checks of ended runs."""
 
-SLOW_LOOK_SECONDS = 20.0
-"""Seconds between two looks at late runs, workers, and all runs that ended since ``told_until``."""
+SLOW_CHECK_SECONDS = 20.0
+"""Seconds between two checks of late runs, workers, and all runs that ended since ``told_until``."""
 
 RECENT = timedelta(minutes=10)
-"""How far a quick look goes back: a state that a program set after retries is older than its place in the history."""
+"""How far a quick check goes back: a state that a program set after retries is older than its place in the history."""
 
 OVERLAP = timedelta(days=1)
-"""How far a slow look goes back before ``told_until``."""
+"""How far a slow check goes back before ``told_until``."""
 
 STARTING = timedelta(seconds=90)
 """Time after the server's start during which absent workers are ignored."""
 
 LEDGER_SECONDS = 60.0
-"""Seconds between two looks at the ledger's data sets."""
+"""Seconds between two checks of the ledger's data sets."""
 
 LONGEST_PAUSE = 300.0
 """Longest pause between two attempts to deliver, in seconds."""
@@ -250,31 +252,27 @@ class AlertService:
         self.memory = AlertMemory.load(self.file, self.started)
         self.memory.save(self.file)
 
-    def look(self, now: datetime) -> None:
-        """Look at the runs, and send the alerts that are due."""
+    def check_runs(self, now: datetime) -> None:
+        """Check the runs, and send the alerts that are due."""
         slow = time.monotonic() >= self._next_slow
         before = self.memory.snapshot()
         to = read_addressee(self.client)
         since = self.memory.told_until - OVERLAP
         delivered = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
         if slow:
-            self._look_at_deployments()
-            self._look_at_what_is_absent(to, now)
-            self._look_at_periods(to, now)
+            deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
+            self.memory.known.update(name for name, _ in deployed)
+            self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
+            self._check_absent(to, now)
+            self._check_periods(to, now)
             if all(delivered):
                 self.memory.told_until = now
-            self._next_slow = time.monotonic() + SLOW_LOOK_SECONDS
-        self.memory.untold, self.memory.looked = delivered.count(False), now.timestamp()
+            self._next_slow = time.monotonic() + SLOW_CHECK_SECONDS
+        self.memory.unsent, self.memory.checked_at = delivered.count(False), now.timestamp()
         if self.memory.snapshot() != before:
             self.memory.save(self.file)
 
-    def _look_at_deployments(self) -> None:
-        """Note the deployed data sets."""
-        deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
-        self.memory.known.update(name for name, _ in deployed)
-        self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
-
-    def _look_at_what_is_absent(self, to: Addressee, now: datetime) -> None:
+    def _check_absent(self, to: Addressee, now: datetime) -> None:
         """Look for late runs, runs that lost their worker, and a pool without a worker."""
         for run in self._read(
             {"state": {"name": {"any_": ["Late"]}}, "expected_start_time": {"before_": now - LATE_AFTER}}
@@ -284,11 +282,11 @@ class AlertService:
         with suppress(ObjectNotFound):  # nothing was deployed yet
             pool = self.client.read_work_pool(POOL)
             if now >= self.started + STARTING:
-                self._look_at_pool(to, pool)
+                self._check_pool(to, pool)
                 for name in end_runs_of_absent_workers(self.client, now):
                     _logger.warning("The run %s had lost its worker and is ended.", name)
 
-    def _look_at_periods(self, to: Addressee, now: datetime) -> None:
+    def _check_periods(self, to: Addressee, now: datetime) -> None:
         """Send alerts of missed periods, and of missed periods that were made up.
 
         A period with a failed run, or refused by the cap, already has an alert, so it is only noted.
@@ -314,7 +312,7 @@ class AlertService:
                 if not self.memory.missed[dataset]:
                     del self.memory.missed[dataset]
 
-    def _look_at_pool(self, to: Addressee, pool: WorkPool) -> None:
+    def _check_pool(self, to: Addressee, pool: WorkPool) -> None:
         status = str(pool.status.value) if pool.status else ""
         if status == "READY":
             self.memory.worker = "there"
@@ -367,7 +365,7 @@ class AlertService:
             return True
         if not silently and state not in self._unmarked and not self._deliver(to, alert):
             return False
-        self._unmarked.add(state)  # a failed mark is repeated at the next look, without sending the alert again
+        self._unmarked.add(state)  # a failed mark is repeated at the next check, without sending the alert again
         self.client.update_flow_run_labels(run.id, {label: state})
         self._unmarked.discard(state)
         return True
@@ -375,7 +373,7 @@ class AlertService:
     def _deliver(self, to: Addressee, alert: Alert) -> bool:
         """Send an alert, unless its kind is off or there is no addressee; return False if it cannot be sent yet."""
         key = f"{alert.kind} {alert.resource}"
-        due, pause = self._pauses.get(key, (0.0, LOOK_SECONDS))
+        due, pause = self._pauses.get(key, (0.0, CHECK_SECONDS))
         if time.monotonic() < due:
             return False
         if alert.kind not in to.off:
@@ -443,7 +441,7 @@ def start_alerts(variables: Mapping[str, str]) -> None:
 
 
 def _run(variables: dict[str, str]) -> None:
-    """Look at the runs as long as the server runs; a failed look does not stop the next."""
+    """Check the runs as long as the server runs; a failed check does not stop the next."""
     address = Address.of(variables)
     while not address.here.answers():
         time.sleep(0.1)
@@ -458,12 +456,12 @@ def _run(variables: dict[str, str]) -> None:
         with suppress(httpx.HTTPError):  # the worker does this too, but starts later
             end_lost_runs(client, name_worker(), ["RUNNING"])
         while True:
-            for look in (queue.tend, service.look):
+            for check in (queue.tend, service.check_runs):
                 try:
-                    look(datetime.now(UTC))
+                    check(datetime.now(UTC))
                 except Exception as error:  # a server that stops, a full disk
                     _logger.warning("The server's runs could not be looked at (%s).", type(error).__name__)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CHECK_SECONDS)
 
 
 def _watch_ledger(memory: AlertMemory) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.responses import DeploymentResponse
 
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at a run."""
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of a run."""
 
 PATIENCE_SECONDS = 60.0
 """Seconds without a start after which the wait is reported."""
@@ -92,7 +92,7 @@ def release_period(client: SyncPrefectClient, one: ScheduledDeployment, period: 
         if state.is_scheduled() and not is_said and time.monotonic() - start > PATIENCE_SECONDS:
             say(f"{name}: waiting for a worker, or for another run of this deployment to end")
             is_said = True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
     if not state.is_completed():
         raise PrivsynError(
             f"the run of {period} ended as {state.name}: {state.message}",

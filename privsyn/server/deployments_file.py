@@ -95,7 +95,9 @@ def _read_entry(entry: Any, number: int, file: Path, steps: Mapping[str, Any]) -
     name, entrypoint = map(str, texts)
     parameters = entry.get("parameters") or {}
     try:
-        _check_fields(entry)
+        unknown = next((str(field) for field in entry if field not in FIELDS), None)
+        if unknown is not None:
+            raise RequestError(f"`{unknown}` is not registered by this command", f"It takes {', '.join(FIELDS)}")
         flow = _check_flow(entrypoint, parameters)
         for arguments in _iterate_spec_steps(entry):
             _check_spec(arguments)
@@ -108,12 +110,6 @@ def _read_entry(entry: Any, number: int, file: Path, steps: Mapping[str, Any]) -
         said = f"the deployment {name!r} of {file} will not do, and nothing was registered: "
         raise RequestError(said + where + error.problem, error.cure, FIELD) from None
     return WrittenDeployment(flow, entrypoint, name, entry, steps)
-
-
-def _check_fields(entry: Mapping[str, Any]) -> None:
-    unknown = next((str(field) for field in entry if field not in FIELDS), None)
-    if unknown is not None:
-        raise RequestError(f"`{unknown}` is not registered by this command", f"It takes {', '.join(FIELDS)}")
 
 
 def _check_flow(entrypoint: str, parameters: Any) -> Flow[..., Any]:
@@ -183,12 +179,13 @@ def _check_schedule(schedule: Any) -> None:
 
 def construct_written_schedule(stated: Mapping[str, Any]) -> Any:
     """Return Prefect's schedule of an entry.  Raises ValueError, TypeError or ValidationError if it is not valid."""
-    from prefect.client.schemas.schedules import construct_schedule
+    from prefect.client.schemas.schedules import CronSchedule, construct_schedule
 
     known = ("cron", "interval", "rrule", "timezone", "anchor_date")
     schedule = construct_schedule(**{key: stated[key] for key in known if stated.get(key) is not None})
-    day_or = stated.get("day_or")
-    return schedule if day_or is None else schedule.model_copy(update={"day_or": day_or})
+    if not isinstance(schedule, CronSchedule) or stated.get("day_or") is None:
+        return schedule
+    return CronSchedule(cron=schedule.cron, timezone=schedule.timezone, day_or=stated["day_or"])
 
 
 def _check_limit(limit: Any) -> None:

@@ -39,8 +39,8 @@ MESSAGE = f"Its process is gone. {RESTART}"
 
 MESSAGE_WITHOUT_WORKER = f"Its worker is gone, and it gives no sign of life. {RESTART}"
 
-LOOK_SECONDS = 2.0
-"""Seconds between two looks of a worker at its runs."""
+CHECK_SECONDS = 2.0
+"""Seconds between two checks of a worker's runs."""
 
 GRACE_SECONDS = {"RUNNING": 4.0, "PENDING": 60.0, "CANCELLING": 60.0}
 """Seconds without a process, by the type of a run's state, after which the run is lost.
@@ -75,8 +75,8 @@ class LostRunWatch:
     worker: str
     _absent_since: dict[UUID, float] = field(default_factory=dict)
 
-    def look(self, now: float) -> list[str]:
-        """Look at the worker's runs at the time ``now`` in seconds; return the names of the runs that were ended."""
+    def end_lost(self, now: float) -> list[str]:
+        """End the worker's lost runs, at the time ``now`` in seconds; return their names."""
         runs = _read_unfinished(self.client, [self.worker])
         alive = _list_alive() if runs else set()
         absent = [run for run in runs if str(run.id) not in alive]
@@ -86,16 +86,16 @@ class LostRunWatch:
 
 
 def watch_lost_runs(client: SyncPrefectClient, worker: str) -> None:
-    """Look at the worker's runs in a thread as long as this process runs."""
+    """End the worker's lost runs in a thread as long as this process runs."""
 
-    def look_on() -> None:
+    def keep_ending() -> None:
         watch = LostRunWatch(client, worker)
         while True:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CHECK_SECONDS)
             with suppress(httpx.HTTPError):  # the server restarts
-                watch.look(time.monotonic())
+                watch.end_lost(time.monotonic())
 
-    threading.Thread(target=look_on, name="lost-runs", daemon=True).start()
+    threading.Thread(target=keep_ending, name="lost-runs", daemon=True).start()
 
 
 def end_runs_of_absent_workers(client: SyncPrefectClient, now: datetime) -> list[str]:

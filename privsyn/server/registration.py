@@ -42,7 +42,8 @@ def register(settings: Settings, log: Log, file: Path = FILE) -> None:
     """
     environment = build_prefect_environment(settings)
     address = Address.of(environment)
-    program = _name_prefect()
+    prefect = Path(sys.executable).with_name("prefect")
+    program = "prefect" if which("prefect") == str(prefect) else quote(str(prefect))
     login = None if environment.get(CLIENT) else locate_login_file(settings, environment)
     os.environ.update(environment)
     log(f"Checking {file}")
@@ -220,12 +221,6 @@ def _is_same(
     exclude = set() if stated.get("anchor_date") else {"anchor_date"}
     contents = [one.model_dump(mode="json", exclude=exclude) for one in (known.schedule, schedule)]
     return contents[0] == contents[1] and known.parameters == parameters and known.slug == stated.get("slug")
-
-
-def _name_prefect() -> str:
-    """Return the command for Prefect's command line in the current shell."""
-    prefect = Path(sys.executable).with_name("prefect")
-    return "prefect" if which("prefect") == str(prefect) else quote(str(prefect))
 
 
 def _format_start(program: str, written: Sequence[WrittenDeployment], address: Address, login: Path | None) -> str:

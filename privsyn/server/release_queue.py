@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from privsyn.base.calendar_periods import check_period, name_period
 from privsyn.base.errors import PrivsynError
 from privsyn.flows.states import RELEASE_FLOWS
-from privsyn.ledgers.calendar_periods import check_period, name_period
 from privsyn.server.lost_runs import find_state_before_crash
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ RECENT = timedelta(days=1)
 """How far back to look for crashed runs."""
 
 HOLD = timedelta(minutes=2)
-"""How long a run is postponed while an earlier one waits; the next look comes sooner."""
+"""How long a run is postponed while an earlier one waits; the next check comes sooner."""
 
 SKIPPED, HELD = "Skipped", "AwaitingEarlierRun"
 """State names of a run replaced by a later one, and of a run that waits for an earlier one."""

@@ -7,7 +7,6 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from privsyn.api.example import read_example_spec, read_example_table
 from privsyn.base.errors import RequestError
 from privsyn.storage.disk import translate_os_errors
 
@@ -33,8 +32,11 @@ def write_starter_files(folder: Path) -> list[Path]:
     """
     root = folder.absolute()
     texts = {f"deployments/{name}": _read_deployment(name, root).encode() for name in DEPLOYMENTS}
-    texts["examples/gss.yaml"] = read_example_spec("gss.parquet").encode()
-    texts["examples/gss.parquet"] = read_example_table()
+    example = files("privsyn") / "api" / "example_data"  # of `privsyn.example()`
+    spec = (example / "gss.yaml").read_text(encoding="utf-8")
+    placed = spec.replace("dataset: example\n", "dataset: example\ndata: gss.parquet\n", 1)
+    texts["examples/gss.yaml"] = placed.encode()
+    texts["examples/gss.parquet"] = (example / "gss.parquet").read_bytes()
     if root.exists() and not root.is_dir():
         raise RequestError(f"{root} is a file, not a folder", "Name another folder", FIELD)
     for name in texts:

@@ -20,8 +20,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.unicode import adopt_names
-from privsyn.sources.csv_fields import as_written
-from privsyn.sources.csv_lines import LineReader, build_text_options
+from privsyn.sources.csv_lines import LineReader, as_written, build_text_options
 from privsyn.sources.private_table import (
     BY_A_VALUE,
     LEFT_OUT,

@@ -125,11 +125,11 @@ class JoinedSource(Source):
 
     @classmethod
     def _join_two(
-        cls, opened: Mapping[str, Source], spec: ReleaseSpec, order: RowOrder, above: Source | None = None
+        cls, opened: Mapping[str, Source], spec: ReleaseSpec, order: RowOrder, parent: Source | None = None
     ) -> JoinedSource:
-        """Join the opened tables of a spec of two; ``above``: rows that replace the upper table."""
+        """Join the opened tables of a spec of two; ``parent``: rows that replace the upper table."""
         (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
-        one, many, key = above or opened[upper], opened[below], str(persons.key)
+        one, many, key = parent or opened[upper], opened[below], str(persons.key)
         person = one.rows.key if isinstance(one, DrawnSource) and one.rows.key in many.columns else None
         columns = (*one.columns, *(c for c in many.columns if c not in (key, person)))
         read = {*spec.measured_columns, key}
@@ -469,7 +469,7 @@ def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:
 
 def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     """Return the hash of each text; null hashes as the empty text."""
-    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+    from privsyn.tasks.panels.row_order import hash_texts  # here: compiled code loads slowly
 
     return hash_texts(texts.fill_null(""))
 

@@ -102,10 +102,10 @@ class MemorySource(Source):
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.read))
 
 
-def list_column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str, ...]:
+def list_column_names(data: SupportsArrowStream, known: Collection[str] | None) -> tuple[str, ...]:
     """Return the column names of a table in memory, in order.  Raises RequestError unless they are distinct texts.
 
-    ``known``: the names that errors may show; a table read without its header line may have its first row as names.
+    ``known``: the names that errors may show (None: all); a table without its header line may have a row as names.
     """
     names = list(data.columns) if isinstance(data, pd.DataFrame) else _read_arrow_schema(data).names
     for number, name in enumerate(names, 1):

@@ -23,8 +23,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.csv_options import CsvOptions
-from privsyn.data_contracts.pooled_releases import ColumnCells, EarlierCells
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.prior import ColumnCells, EarlierCells, Prior
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -297,7 +296,7 @@ def open_shared_columns(path: Path, spec: ReleaseSpec) -> Source | None:
     None if it shares fewer than two, or is not a table: one column of few values is soon equal to another table's.
     """
     for options in dict.fromkeys((spec.csv, CsvOptions())):
-        written = spec.model_copy(update={"csv": options, "columns": spec.measured_columns})
+        written = spec.with_columns(spec.measured_columns, csv=options)
         try:
             names_of_file = list_table_columns(str(path), written)
             shared = {name: column for name, column in spec.measured_columns.items() if name in names_of_file}

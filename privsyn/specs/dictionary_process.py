@@ -131,7 +131,7 @@ def _answer(path: str, table: str) -> dict[str, Any]:
     try:
         return asdict(parse_dictionary(Path(path), table))
     except RequestError as error:
-        return {"problem": str(error.problem), "cure": str(error.cure), "field": error.field}
+        return {"problem": error.problem, "cure": error.cure, "field": error.field}
 
 
 def _main() -> None:

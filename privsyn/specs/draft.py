@@ -2,8 +2,9 @@
 
 Names and storage types come from the data's header or schema.  Bounds, values, null-ability, units and descriptions
 come only from a dictionary (dictionary_process.py).  Read off the data, these facts would be functions of private rows.
-Only a private look (privsyn/specs/look.py) guesses facts from rows: the kinds that neither source knows, and the values
-of a Categorical.  The draft is then marked.  ``load_spec`` refuses the draft, field by field, until no TODO is left.
+Only a private look (privsyn/specs/private_guesses.py) guesses facts from rows: the kinds that neither source knows, and
+the values of a Categorical.  The draft is then marked.  ``load_spec`` refuses the draft, field by field, until no TODO
+is left.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.stream_source import is_streamed, name_place, read_schema
 from privsyn.specs.dictionary_process import read_dictionary
 from privsyn.specs.facts import Dictionary, Facts, Scalar, list_values
-from privsyn.specs.look import guess_csv_kinds, list_categories
 from privsyn.specs.messages import DATASET_RULE, from_validation
+from privsyn.specs.private_guesses import guess_csv_kinds, list_categories
 from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
@@ -202,12 +203,11 @@ def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -
     schema = read_schema(place)
     url = DataUrl.parse(place) if is_url(place) else None
     file = Path(place) if url is None else url.file
-    is_workbook = file.suffix.lower() == ".xlsx" if url is None else url.scheme == WORKBOOK
-    stores_types = not is_workbook  # cells of a sheet are text
-    if not stores_types and not header:
+    is_workbook = file.suffix.lower() == ".xlsx" if url is None else url.scheme == WORKBOOK  # its cells are text
+    if is_workbook and not header:
         _refuse_values(schema.names, file)
-    refuse_repeats(list(schema.names), name_place(place), _Everything())
-    types = {name: schema.field(name).type if stores_types else None for name in schema.names}
+    refuse_repeats(schema.names, name_place(place), None)
+    types = {name: None if is_workbook else schema.field(name).type for name in schema.names}
     if url is None:
         return DraftedTable(file.name, file.stem, f"data: {format_scalar(_write_relative(file, folder))}", types)
     if url.is_file:
@@ -218,14 +218,14 @@ def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -
 
 def _write_relative(path: Path, folder: Path | None) -> str:
     """Return an absolute path for the spec: relative to ``folder`` if inside it."""
-    inside = folder is not None and path.is_relative_to(folder.absolute())
-    return str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
+    is_inside = folder is not None and path.is_relative_to(folder.absolute())
+    return str(path.relative_to(folder.absolute()) if folder is not None and is_inside else path)
 
 
 def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> DraftedTable:
     from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
 
-    list_column_names(data, _Everything())
+    list_column_names(data, None)  # a draft may show every name
     line = "# data: left out, since the table is handed over in memory"
     types = map_stored_types(data)
     return DraftedTable("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
@@ -234,28 +234,6 @@ def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> DraftedT
 def list_open_fields(text: str) -> list[tuple[str | int, ...]]:
     """Return the fields of a draft's ``text`` that still say TODO, in order."""
     return list(find_todos(parse_yaml(text, "the draft").content))
-
-
-def _check_draft(dataset: str) -> str:
-    """Return the given data set's name.  Raises RequestError if it is not valid in a spec."""
-    if re.fullmatch(DATASET, dataset) is None:
-        raise RequestError(
-            f"is {dataset[:60]!r}, but must be {DATASET_RULE}", "Choose another name", "draft_spec.dataset"
-        )
-    return dataset
-
-
-class _Everything:
-    """Contains every name: a draft may show all column names of the header."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 _UNIT = (
@@ -279,7 +257,10 @@ def write_head(
 ) -> list[str]:
     """Return a draft's lines before ``columns`` or ``tables``; ``place_and_unit``: lines between name and privacy."""
     stem = tables[0].stem
-    name = re.sub(r"[^a-z0-9_-]+", "_", stem.lower()).strip("_-")[:48] if dataset is None else _check_draft(dataset)
+    if dataset is not None and re.fullmatch(DATASET, dataset) is None:
+        problem = f"is {dataset[:60]!r}, but must be {DATASET_RULE}"
+        raise RequestError(problem, "Choose another name", "draft_spec.dataset")
+    name = re.sub(r"[^a-z0-9_-]+", "_", stem.lower()).strip("_-")[:48] if dataset is None else dataset
     facts = f"the dictionary {codebook.name}" if codebook else "nowhere: no dictionary was given"
     source = [f"# from {format_comment(facts)}. Nothing was read from rows."]
     if look:

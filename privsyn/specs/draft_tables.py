@@ -45,7 +45,6 @@ _IDENTIFIER = re.compile(r"(?i:(.*[_ -])?(id|key|uuid|guid|nr|no|number)|(p|h|hh
 _HOUSEHOLD = re.compile(r"hid|.*(hhid|hh_|house|home|famil|dwelling).*", re.IGNORECASE | re.DOTALL)
 _ROLE = re.compile(r".*(role|relat).*", re.IGNORECASE | re.DOTALL)
 _TIME = re.compile(r"(.*[_ -])?(date|day|week|month|quarter|year|time|t|wave|round|period|sequence|seq)", re.IGNORECASE)
-_OF_TWO, _LEAVE_OUT = "is of two tables, and one was named", "Leave it out"
 _KEY_KINDS = ("integer", "categorical", "drop", None)
 
 
@@ -101,9 +100,9 @@ def draft_any(
     if isinstance(data, Mapping):
         return draft_tables(data, dictionary, dataset, folder, csv, key=key, of=of, header=header, look=look)
     if key is not None:
-        raise RequestError(_OF_TWO, _LEAVE_OUT, "draft_spec.key")
+        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.key")
     if of is not None:
-        raise RequestError(_OF_TWO, _LEAVE_OUT, "draft_spec.of")
+        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.of")
     return Drafted(draft(data, dictionary, dataset, folder, csv, header=header, look=look))
 
 
@@ -143,7 +142,7 @@ def draft_tables(
     codebook = _merge_dictionaries([table.codebook for table in (above, below, *further)])
     guesses: list[str] = []
     body = list(_write_tables(above, below, further, shared, codebook, guesses, key_is_given=key is not None))
-    unit = "household_id" if _is_of_households(above, shared) else "person_id"
+    one, other = ("household", "person") if _is_of_households(above, shared) else ("person", "household")
     guesses.insert(0, "unit")
     lines = write_head(
         (above.table, below.table, *(table.table for table in further)),
@@ -153,7 +152,8 @@ def draft_tables(
         [
             f"# {CONFIRM} stands beside guesses from names and types: whether a column identifies a person is for",
             "# you to say. The promise is about a person, or a household with everybody in it, with all rows.",
-            f"unit: {{{unit}: {format_scalar(shared)}}}  # {CONFIRM}: or {_other_unit(unit)}",
+            f"unit: {{{one}_id: {format_scalar(shared)}}}  # {CONFIRM}: or {other}_id, where a row of the table above "
+            f"is a {other}",
         ],
         look=look,
     )
@@ -265,12 +265,6 @@ def _merge_dictionaries(codebooks: list[Dictionary | None]) -> Dictionary | None
 
 def _is_of_households(above: _Named, key: str) -> bool:
     return any(_HOUSEHOLD.fullmatch(name) is not None for name in (key, above.name))
-
-
-def _other_unit(unit: str) -> str:
-    if unit == "person_id":
-        return "household_id, where a row of the table above is a household"
-    return "person_id, where a row of the table above is a person"
 
 
 def _write_tables(

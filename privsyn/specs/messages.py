@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import Text, join_sentences, mention, refer_to_action
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import (
     KINDS,

@@ -122,14 +122,14 @@ def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = froz
     return repaired[index]
 
 
-def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
-    """Return the ``most`` most frequent unlisted or unreadable values, as text, with their counts."""
+def find_odd_texts(codec: Codec, columns: Columns, limit: int) -> Counter[str]:
+    """Return the ``limit`` most frequent unlisted or unreadable values, as text, with their counts."""
     name, keeping = codec.sources[0], {"below min", "above max", "null", FRACTIONS}
     odd: Any = decode_dictionary(columns[name]).filter(pa.array(count_repaired_rows(codec, columns, keeping)))
     counted = pc.value_counts(to_keys(odd, pa.string()))
     values, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
     occurrences = Counter({v: n for v, n in zip(values, counts, strict=True) if v is not None})
-    return Counter(dict(occurrences.most_common(most)))
+    return Counter(dict(occurrences.most_common(limit)))
 
 
 def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:

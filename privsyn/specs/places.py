@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from privsyn.data_contracts import columns as kinds_module
 from privsyn.data_contracts import mechanism_options
 from privsyn.data_contracts.earlier_spellings import as_written
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import OF_ROWS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 

@@ -81,7 +81,9 @@ def parse_yaml(text: str, name: str, example: Text = DRAFT) -> Document:
         node = yaml.compose(text)
         builder = _Builder(yaml, name)
         if node is not None:
-            _check_repeats(node, name)
+            sizes: dict[int, int] = {}
+            if _measure_size(node, sizes) - len(sizes) > MAX_REPEATED:
+                raise RequestError(f"{name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
         content = {} if node is None else builder.build(node, ())
     except YAMLError as error:
         raise _make_syntax_error(error, name) from None
@@ -164,13 +166,6 @@ class _Composer(Composer):
         node = super().compose_node(parent, index)
         self.levels -= 1
         return node
-
-
-def _check_repeats(node: Node, name: str) -> None:
-    """Raise RequestError if aliases repeat too many values, before any are repeated."""
-    sizes: dict[int, int] = {}
-    if _measure_size(node, sizes) - len(sizes) > MAX_REPEATED:
-        raise RequestError(f"{name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
 
 
 def _measure_size(node: Node, sizes: dict[int, int]) -> int:

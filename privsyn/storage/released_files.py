@@ -1,22 +1,28 @@
-"""Reading a release's manifest and certificate, in a version that this program knows."""
+"""A release on disk: found by its run's name, path or URL; its manifest, certificate and rows read and checked."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import pyarrow as pa
 from pydantic import ValidationError
 
+from privsyn.base.data_url import is_object_url
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import make_safe_name
+from privsyn.base.paths import expand_path, make_safe_name
 from privsyn.base.registry import find_parts
+from privsyn.base.settings import Settings
+from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.linked_tables import join_columns
+from privsyn.data_contracts.linked_tables import join_columns, name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.storage.stores import find_store
 
 
 class VersionError(RequestError):
@@ -180,3 +186,42 @@ def _read(model: type[_Model], path: Path) -> _Model:
         raise RequestError(
             f"{path} is not the {kind} of a release", "Run the release again, which repairs it"
         ) from None
+
+
+def read_table_pair(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) -> pa.Table:
+    """Return the synthetic rows of a further table, joined with the columns of the tables above it.
+
+    ``read``: returns a file of the released folder.
+    """
+    rows, linked = read(f"tables/{table}.parquet"), spec.tables[table]
+    while linked.of is not None:
+        above, key = linked.of, str(spec.tables[linked.of].key)
+        upper = read(f"tables/{above}.parquet")
+        place = np.searchsorted(upper[key].to_numpy(), rows[key].to_numpy())  # keys are ascending numbers
+        upper = upper.take(pa.array(place))
+        for name in upper.column_names:
+            rows = rows if name in rows.column_names else rows.append_column(name, upper[name])
+        linked = spec.tables[above]
+    places = (name_one_place(name) for name in spec.tables)
+    for place in (c for c in places if c in spec.table_pairs[table].columns):
+        rows = rows.append_column(place, pa.array(np.ones(rows.num_rows, np.int64)))
+    return rows
+
+
+def find_release(release: str, settings: Settings, field: str) -> Path:
+    """Return a release's folder, by its run's name in the released root or by its path; for a URL, a copy.
+
+    Raises RequestError if there is none.
+    """
+    if is_object_url(release):
+        return find_store(release, field).fetch_released(release, field)
+    path = expand_path(release, field)
+    for folder in (settings.released_root / path, path):
+        if (folder / "manifest.json").is_file():
+            return folder.absolute()
+    raise RequestError(
+        f"there is no release {release!r}: no folder with a manifest.json, and no run of that name in "
+        f"{settings.released_root}",
+        "Name the folder of a release, or a run of the output folder (" + mention("settings.out") + ")",
+        field,
+    )

@@ -72,18 +72,14 @@ class ReleasedRoot:
     def _hold_place(self, run: str, target: Path) -> Iterator[None]:
         """Lock the run's place in the released root, and clean it of leftovers."""
         with translate_os_errors(target), filelock.FileLock(self._locks / f".publish-{run}.lock"):
-            self._refuse_outside(target)
+            if target.is_symlink() or self.root not in target.resolve().parents:
+                raise ZoneError(f"{target} does not lie in the released folder itself")
             self._clean(run, target)
             yield
 
     def is_building(self, place: Path) -> bool:
         """Return whether the resolved ``place`` is inside a folder of this root that :meth:`publish` is building."""
         return self.root in place.parents and place.relative_to(self.root).parts[0].startswith(".building-")
-
-    def _refuse_outside(self, path: Path) -> None:
-        """Raise ZoneError for a link, and for a path outside the released root after resolving links."""
-        if path.is_symlink() or self.root not in path.resolve().parents:
-            raise ZoneError(f"{path} does not lie in the released folder itself")
 
     def _clean(self, run: str, target: Path) -> None:
         """Remove leftovers of crashed builds of this run; restore what a crashed replacement moved away."""

@@ -62,8 +62,9 @@ class TableSeals:
     def mac(self, path: Path) -> str:
         """Return the HMAC-SHA256 (hex) of one file's content."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
-        with translate_os_errors(path):
-            _feed_digest(digest, path)
+        with translate_os_errors(path), path.open("rb") as file:
+            while block := file.read(_BUFFER):
+                digest.update(block)
         return digest.hexdigest()
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
@@ -80,11 +81,12 @@ class TableSeals:
         if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in list_part_files(path)):
             return False
         mac = self._compute_mac(path, self.mac if afresh else self._recall_mac)
-        return hmac.compare_digest(self._sign(ref, mac), ref.check)
+        return hmac.compare_digest(self._sign(ref.name, ref.step, ref.zone, ref.key, mac), ref.check)
 
     def place_here(self, ref: ArtifactRef, dataset: str) -> ArtifactRef:
         """Return the reference with the table's path under this root; a copied root has other paths."""
-        return ref.model_copy(update={"path": str(self.private_root / "store" / dataset / Path(ref.path).name)})
+        path = str(self.private_root / "store" / dataset / Path(ref.path).name)
+        return ArtifactRef(name=ref.name, step=ref.step, zone=ref.zone, key=ref.key, path=path, check=ref.check)
 
     def _compute_mac(self, path: Path, mac: Callable[[Path], str]) -> str:
         """Return the HMAC of a table: of its file, or of the names and HMACs of its folder's files."""
@@ -93,8 +95,8 @@ class TableSeals:
         parts = "\0".join(f"{file.name}\0{mac(file)}" for file in list_part_files(path))
         return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
 
-    def _sign(self, ref: ArtifactRef, mac: str) -> str:
-        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
+    def _sign(self, name: str, step: str, zone: Zone, key: str, mac: str) -> str:
+        label = "\0".join(("reference", zone, name, step, key, mac))
         return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
 
     def _recall_mac(self, path: Path) -> str:
@@ -223,8 +225,8 @@ class Store(TableSeals):
             else:
                 with replace_file(target, for_good=for_good) as temporary:
                     write_parquet(temporary, table, strip_schema(schema))
-        unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
-        return unsigned.model_copy(update={"check": self._sign(unsigned, self._compute_mac(target, self.mac))})
+        check = self._sign(name, step, zone, key, self._compute_mac(target, self.mac))
+        return ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check=check)
 
     def put_back(self, ref: ArtifactRef, content: bytes) -> ArtifactRef:
         """Write the file of a released one-file table to its place in this store, for :meth:`verify` to judge.
@@ -370,12 +372,6 @@ def _read_stamp(path: Path) -> Stamp:
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
-def _feed_digest(digest: hmac.HMAC, path: Path) -> None:
-    with path.open("rb") as file:
-        while block := file.read(_BUFFER):
-            digest.update(block)
-
-
 def _derive_row_key(key: bytes) -> bytes:
     return hmac.new(key, b"row order", hashlib.sha256).digest()
 
@@ -403,11 +399,9 @@ CHECK = "key-check"
 _BYTES = 32
 _FILLED = ("store", "records", "noise")
 _CURE = (
-    "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release into "
-    "another folder with "
-    + mention("settings.out")
-    + ", where every request is charged anew: "
-    + refer_to_action("redraw")
+    "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release "
+    f"into another folder with {mention('settings.out')}, where every request is charged anew: "
+    f"{refer_to_action('redraw')}"
 )
 
 

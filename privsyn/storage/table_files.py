@@ -316,10 +316,10 @@ def _refuse_other_names(files: Sequence[File]) -> None:
             raise RequestError(f"{file} is of no known format", f"Save it as {FORMATS}, or move it elsewhere", "data")
 
 
-def refuse_repeats(columns: Sequence[str], where: str, known: Collection[str]) -> None:
+def refuse_repeats(columns: Sequence[str], where: str, known: Collection[str] | None) -> None:
     """Raise RequestError unless the table has columns with distinct, non-empty names; ``where``: the table's name.
 
-    ``known``: the names that the error may show.
+    ``known``: the names that the error may show; None: all.
     """
     if not columns:
         raise RequestError(f"{where} has no columns", "Name a table with at least one column", "data")
@@ -331,5 +331,5 @@ def refuse_repeats(columns: Sequence[str], where: str, known: Collection[str]) -
         )
     for name, times in Counter(columns).items():
         if times > 1:
-            shown = f"'{name}'" if name in known else f"number {columns.index(name) + 1}'s name"
+            shown = f"'{name}'" if known is None or name in known else f"number {columns.index(name) + 1}'s name"
             raise RequestError(f"{where} has {times} columns called {shown}", "Give every column its own name", "data")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns.grid import Grid, find_next_value
+from privsyn.data_contracts.columns.shared_fields import Grid, find_next_value
 
 FINE_CELLS = 2
 """The most fine cells per bin, except wide bins (a public constant).  A bin's total is then the sum of at most 2 noisy

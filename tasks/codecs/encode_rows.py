@@ -55,10 +55,10 @@ CodesAndNumbers: TypeAlias = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
 def encode_batch_with_numbers(
-    batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, of: EncodingPlan | None = None
+    batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, numbering_plan: EncodingPlan | None = None
 ) -> CodesAndNumbers:
-    """Return codes and numbers of one batch; ``of``: the plan that chooses which numbers to store, if another."""
-    domain = build_number_domain(of or plan)
+    """Return codes and numbers of one batch; ``numbering_plan``: the plan that chooses the numbers, if another."""
+    domain = build_number_domain(numbering_plan or plan)
     numbers: dict[str, pa.Array] = dict.fromkeys(domain.attributes)
     codes = encode_batch(batch, plan, repairs, numbers)
     return codes, pa.RecordBatch.from_arrays(list(numbers.values()), schema=build_code_schema(domain, nullable=True))
@@ -80,7 +80,7 @@ def list_comparable(plan: EncodingPlan) -> tuple[str, ...]:
     """Return the ordered attributes of linked rows of persons, whether or not they change between rows."""
     if plan.panel is None or plan.panel.household:
         return ()
-    rows = (codec for codec in plan.of_rows.codecs if codec.chances is None)
+    rows = (codec for codec in plan.row_plan.codecs if codec.chances is None)
     return tuple(codec.attribute for codec in rows if isinstance(codec, OrderedCodec))
 
 

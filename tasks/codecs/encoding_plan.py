@@ -21,8 +21,8 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.grid import find_next_value
 from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS, ROUND_NUMBERS
+from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
@@ -76,10 +76,10 @@ class EncodingPlan:
     uncut: EncodingPlan | None = None
 
     @property
-    def of_rows(self) -> EncodingPlan:
+    def row_plan(self) -> EncodingPlan:
         """The codecs of the table's columns, without person figures."""
         codecs = tuple(c for c in self.codecs if not isinstance(c, FIGURES))
-        return replace(self, codecs=codecs, panel=None, uncut=self.uncut and self.uncut.of_rows)
+        return replace(self, codecs=codecs, panel=None, uncut=self.uncut and self.uncut.row_plan)
 
     @property
     def following(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class EncodingPlan:
     def list_attributes_within(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes that depend on these released columns alone."""
         names = frozenset(columns)
-        return tuple(c.attribute for c in self.of_rows.codecs if names.issuperset(c.sources))
+        return tuple(c.attribute for c in self.row_plan.codecs if names.issuperset(c.sources))
 
     @property
     def drawn_by_row(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class EncodingPlan:
     @property
     def _changing(self) -> tuple[Codec, ...]:
         carried = frozenset() if self.panel is None else self.panel.carried
-        return tuple(c for c in self.of_rows.codecs if carried.isdisjoint(c.sources))
+        return tuple(c for c in self.row_plan.codecs if carried.isdisjoint(c.sources))
 
     @property
     def vocabulary(self) -> Mapping[str, int]:

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
+from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec

@@ -153,7 +153,7 @@ def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode)
 def find_forbidden_compositions(plan: EncodingPlan) -> Bools | None:
     """Return which household compositions the rules about roles alone forbid; None if there are no such rules."""
     rules = plan.rules
-    if rules is None or not rules.of_roles:
+    if rules is None or not rules.role_conditions:
         return None
     panel, order = plan.get_order()
     members = plan.get_compositions().members
@@ -162,7 +162,7 @@ def find_forbidden_compositions(plan: EncodingPlan) -> Bools | None:
     first = np.zeros(len(roles), bool)
     first[np.cumsum(size) - size] = True
     table = {panel.order: order.decode(roles, np.random.default_rng(0))[panel.order]}
-    broken = replace(rules, across=rules.of_roles).find_broken_persons(table, first).any(axis=0)
+    broken = replace(rules, across=rules.role_conditions).find_broken_persons(table, first).any(axis=0)
     return np.asarray(np.logical_or.reduceat(broken, np.cumsum(size) - size))
 
 

@@ -33,11 +33,11 @@ def is_wide(attributes: Collection[str]) -> bool:
 
 
 def list_near_pairs(
-    attributes: Sequence[str], columns: Mapping[str, str], focus: Collection[str] = (), most: int = MOST_PAIRS
+    attributes: Sequence[str], columns: Mapping[str, str], focus: Collection[str] = (), limit: int = MOST_PAIRS
 ) -> list[Clique]:
-    """Return the pairs to score, in attribute order: all pairs if there are at most ``most``.
+    """Return the pairs to score, in attribute order: all pairs if there are at most ``limit``.
 
-    ``columns``: attribute -> its source column; ``focus``: attributes whose pairs are all scored.  At most ``most``
+    ``columns``: attribute -> its source column; ``focus``: attributes whose pairs are all scored.  At most ``limit``
     other pairs follow.  Pairs within a block come first, nearest first, up to BLOCK_PART of them.  Then come the
     nearest pairs in the table, where attributes of one column are adjacent.
     """
@@ -49,11 +49,11 @@ def list_near_pairs(
     for i in order:
         blocks.setdefault(name_block(columns[attributes[i]]), []).append(i)
     within_blocks = islice(
-        (p for p in _pair_by_distance(list(blocks.values())) if p not in chosen), int(BLOCK_PART * most)
+        (p for p in _pair_by_distance(list(blocks.values())) if p not in chosen), int(BLOCK_PART * limit)
     )
     pairs = list(within_blocks)
     chosen.update(pairs)
-    chosen.update(islice((p for p in _pair_by_distance([order]) if p not in chosen), most - len(pairs)))
+    chosen.update(islice((p for p in _pair_by_distance([order]) if p not in chosen), limit - len(pairs)))
     return [(attributes[i], attributes[j]) for i, j in sorted(chosen)]
 
 

@@ -134,15 +134,15 @@ def _estimate_rows(
     return rows, sum(precisions) ** -0.5, max(min(all_nulls, float(values)), 1.0)
 
 
-def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
+def find_empty_blocks(rows: Floats, deviation: Floats, limit: Floats) -> Bools:
     """Return which blocks are empty, from noisy ``rows`` with standard ``deviation``; all of shape (blocks,).
 
-    ``most``: largest possible rows of each block.  The prior counts one empty block and one filled block.
+    ``limit``: largest possible rows of each block.  The prior counts one empty block and one filled block.
     """
     from scipy.special import ndtr  # here: it loads slowly
 
     if_empty = np.exp(-0.5 * (rows / deviation) ** 2) / (np.sqrt(2 * np.pi) * deviation)
-    if_filled = np.maximum(ndtr((most - rows) / deviation) - ndtr(-rows / deviation), 1e-300) / most
+    if_filled = np.maximum(ndtr((limit - rows) / deviation) - ndtr(-rows / deviation), 1e-300) / limit
     share = 0.5
     for _ in range(_ROUNDS):
         chance = share * if_empty / (share * if_empty + (1 - share) * if_filled)

@@ -1,10 +1,14 @@
-"""Streams of batches, cut at the ends of parts or at the batches of another stream."""
+"""Streams of batches: cut at the ends of parts or at the batches of another stream, and read ahead in a thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
 
 import pyarrow as pa
+
+from privsyn.tasks.kernels.counting import choose_thread_count
 
 ALL_LEFT = -1
 """Size of a last part that takes all remaining rows."""
@@ -50,3 +54,27 @@ def cut_batches(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iter
             first, remaining = first + rows, remaining - rows
     if sizes[-1] != ALL_LEFT and (remaining or any(sizes[part + 1 :])):
         raise ValueError(f"there are fewer rows than the {sum(sizes):,} rows of the parts")
+
+
+Item = TypeVar("Item")
+
+_END = object()
+
+
+def read_ahead(items: Iterable[Item], threads: int) -> Iterator[Item]:
+    """Yield the items in order, each made by another thread while the one before is used; holds two items at once.
+
+    An error in making an item is raised in the item's place.  ``threads``: 0 for all cores; with 1, nothing is read
+    ahead.
+    """
+    if choose_thread_count(threads) == 1:
+        yield from items
+        return
+    iterator, pool = iter(items), ThreadPoolExecutor(1)
+    try:
+        following = pool.submit(next, iterator, _END)
+        while (item := following.result()) is not _END:
+            following = pool.submit(next, iterator, _END)
+            yield cast("Item", item)
+    finally:
+        pool.shutdown(cancel_futures=True)

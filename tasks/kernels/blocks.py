@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import (
     CodeTable,
     add_counts,
@@ -22,7 +23,6 @@ from privsyn.tasks.kernels.counting import (
     load_compiled_counting,
     reshape_counts,
 )
-from privsyn.tasks.kernels.read_ahead import read_ahead
 
 PASS_CELLS = 1 << 24
 """Largest number of cells (int64) that one pass over the rows counts; a larger marginal has a pass of its own."""

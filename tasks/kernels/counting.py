@@ -199,16 +199,6 @@ def choose_thread_count(threads: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def count_all(
-    table: Countable, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
-) -> Iterator[np.ndarray]:
-    """Return the counts of each clique as by :func:`count`, in the order of the cliques, lazily.
-
-    threads: 0 for all cores.
-    """
-    return table.counts(cliques, threads=threads, padded_result=padded_result)
-
-
 def _count_in_memory(
     table: CodeTable, cliques: Iterable[Clique], threads: int, padded_result: bool
 ) -> Iterator[np.ndarray]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.shuffling import draw_below, mix, shuffle_segments
-from privsyn.tasks.kernels.splitmix import GAMMA
+from privsyn.tasks.kernels.streams import GAMMA, draw_below, mix, shuffle_segments
 from privsyn.tasks.kernels.tallies import LANED_CELLS, tally
 
 _HALF = np.uint64(32)

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.shuffling import draw_below, mix
-from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
+from privsyn.tasks.kernels.streams import GAMMA, draw_below, mix, mix_bits
 
 _CHUNK = 512  # rows with a jointly computed surplus
 _BITS, _HALF = np.uint64(11), np.uint64(32)

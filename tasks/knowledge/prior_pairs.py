@@ -20,7 +20,7 @@ from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, In
 from privsyn.tasks.estimation.projection import compute_factors
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.synthesis.implied_pairs import IMPLIED_SIGMA_FACTOR, list_missing_pairs
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ class PriorPairs:
         shares = self.independent.shares
         informed_pairs = [p for p in pairs if self.informed.issuperset(p)]
         counted = (
-            dict(zip(informed_pairs, count_all(self.rows, informed_pairs, threads=1), strict=True))
+            dict(zip(informed_pairs, self.rows.counts(informed_pairs, threads=1), strict=True))
             if informed_pairs
             else {}
         )
@@ -205,7 +205,7 @@ def list_absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, 
     """
     rows, pairs = _coarsen(public, recode), list(combinations(recode, 2))
     absent_pairs = []
-    for pair, counts in zip(pairs, count_all(rows, pairs, threads=1), strict=True):
+    for pair, counts in zip(pairs, rows.counts(pairs, threads=1), strict=True):
         inside = counts[:-1, :-1]
         seen = (inside.sum(axis=1) > 0)[:, None] & (inside.sum(axis=0) > 0)
         absent = (inside == 0) & seen

@@ -304,13 +304,13 @@ def _describe_codes(public: PublicKnowledge) -> dict[str, Any]:
             [codec.attribute, codec.measured.cuts, *_describe_computed(public.spec, codec)] for codec in plan.summaries
         ]
     if plan.rules is None:
-        return {**key_of_questions, **_describe_compared(public)}
+        return {**key_of_questions, **_enter("compare", public.spec.compare)}
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
     key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
     key |= {**({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
-    return {**key, **key_of_questions, **_describe_compared(public)}
+    return {**key, **key_of_questions, **_enter("compare", public.spec.compare)}
 
 
 def _describe_computed(spec: ReleaseSpec, codec: SummaryCodec) -> Iterator[list[Any]]:
@@ -332,7 +332,7 @@ def _describe_computation(rule: Derive | LookupRule, name: str) -> Any:
 
 def _describe_rules(public: PublicKnowledge) -> dict[str, Any]:
     rule_book = public.encoding.rules
-    only_rows = _list_across(public) - (set() if rule_book is None else {c.rule for c in rule_book.of_roles})
+    only_rows = _list_across(public) - (set() if rule_book is None else {c.rule for c in rule_book.role_conditions})
     rules = [_describe_rule(rule) for i, rule in enumerate(public.spec.rules) if i not in only_rows]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
 
@@ -357,30 +357,6 @@ def _list_across(public: PublicKnowledge) -> frozenset[int]:
     return frozenset() if rules is None else frozenset(c.rule for c in rules.across)
 
 
-def _describe_prior_pairs(public: PublicKnowledge) -> dict[str, Any]:
-    prior = public.spec.prior_key()
-    return {**prior, "told": COVERED_BY_PRIOR} if prior else {}
-
-
-def _describe_known_columns(public: PublicKnowledge) -> dict[str, Any]:
-    counts = {} if public._totals is None else public._totals.one_way
-    return {"known": sorted(counts)} if counts else {}
-
-
-def _describe_known_pairs(public: PublicKnowledge) -> dict[str, Any]:
-    pairs = {} if public._totals is None else public._totals.pairs
-    return {"known": sorted(pairs)} if pairs else {}
-
-
-def _describe_known_codes(public: PublicKnowledge) -> dict[str, Any]:
-    totals = public._totals
-    return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
-
-
-def _describe_compared(public: PublicKnowledge) -> dict[str, Any]:
-    return {"compare": public.spec.compare} if public.spec.compare else {}
-
-
 def _describe_scored(public: PublicKnowledge) -> dict[str, Any]:
     focus = public.spec.focus
     if focus is None:
@@ -393,11 +369,6 @@ def _describe_near(public: PublicKnowledge) -> dict[str, Any]:
     return {"in_focus": list(focus.columns)} if wide and focus is not None else {}
 
 
-def _describe_two_valued(public: PublicKnowledge) -> dict[str, Any]:
-    two_valued = _list_two_valued(public)
-    return {"two_valued": sorted(two_valued)} if two_valued else {}
-
-
 def _list_two_valued(public: PublicKnowledge) -> tuple[str, ...]:
     columns, focus, binning = public.spec.columns, public.spec.focus, public.encoding.binning
     focus_columns = () if focus is None else focus.columns
@@ -408,20 +379,29 @@ def _has_two_values(column: Column | None) -> bool:
     return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
 
 
+def _enter(name: str, value: Any) -> dict[str, Any]:
+    """Return the entry, or none if its value is empty."""
+    return {name: value} if value else {}
+
+
 _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
     KnowledgePart.CODES: _describe_codes,
     KnowledgePart.RULES: _describe_rules,
     KnowledgePart.ACROSS: _describe_across,
     KnowledgePart.PRIOR: lambda public: public.spec.prior_key(),
-    KnowledgePart.PRIOR_PAIRS: _describe_prior_pairs,
-    KnowledgePart.KNOWN_COLUMNS: _describe_known_columns,
-    KnowledgePart.KNOWN_PAIRS: _describe_known_pairs,
-    KnowledgePart.KNOWN_CODES: _describe_known_codes,
+    KnowledgePart.PRIOR_PAIRS: lambda public: (
+        {**public.spec.prior_key(), "told": COVERED_BY_PRIOR} if public.spec.prior_key() else {}
+    ),
+    KnowledgePart.KNOWN_COLUMNS: lambda public: _enter("known", public._totals and sorted(public._totals.one_way)),
+    KnowledgePart.KNOWN_PAIRS: lambda public: _enter("known", public._totals and sorted(public._totals.pairs)),
+    KnowledgePart.KNOWN_CODES: lambda public: (
+        {"totals": public._totals.key_of_codes()} if public._totals and public._totals.one_way else {}
+    ),
     KnowledgePart.TOTALS: lambda public: {} if public._totals is None else {"totals": public._totals.key()},
-    KnowledgePart.TARGETS: lambda public: {**public.spec.targets(), **_describe_compared(public)},
+    KnowledgePart.TARGETS: lambda public: {**public.spec.targets(), **_enter("compare", public.spec.compare)},
     KnowledgePart.SCORED: _describe_scored,
     KnowledgePart.NEAR: _describe_near,
-    KnowledgePart.TWO_VALUED: _describe_two_valued,
-    KnowledgePart.TOGETHER: lambda public: {"together": public.spec.together} if public.spec.together else {},
+    KnowledgePart.TWO_VALUED: lambda public: _enter("two_valued", sorted(_list_two_valued(public))),
+    KnowledgePart.TOGETHER: lambda public: _enter("together", public.spec.together),
 }
 """Part -> its entries in cache keys, with the key names of 0.3.0."""

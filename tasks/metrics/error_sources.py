@@ -16,7 +16,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 
@@ -120,7 +120,7 @@ def compute_expected_l1(noise_sd: Floats) -> float:
 
 def _iterate_shares(table: CodeTable, cliques: Sequence[Clique], threads: int) -> Iterator[Floats]:
     rows = max(table.rows, 1)
-    for counts in count_all(table, cliques, threads=threads, padded_result=True):
+    for counts in table.counts(cliques, threads=threads, padded_result=True):
         yield counts / rows
 
 

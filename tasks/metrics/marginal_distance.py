@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count_all
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.metrics.features import make_row_keys
 
 DENSE_CELLS = 1 << 22
@@ -104,7 +104,7 @@ def iterate_both_counts(
     real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return both tables' dense counts of each clique, in order, lazily."""
-    return zip(count_all(real, cliques, threads=threads), count_all(synthetic, cliques, threads=threads), strict=True)
+    return zip(real.counts(cliques, threads=threads), synthetic.counts(cliques, threads=threads), strict=True)
 
 
 def average_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> float:

@@ -215,7 +215,7 @@ def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:
 def draw_allowed(
     draw: Callable[[Floats, Codes, np.random.Generator], Codes],
     probabilities: Floats,
-    before: Codes,
+    previous: Codes,
     allowed: Bools,
     rng: np.random.Generator,
 ) -> tuple[Codes, Floats]:
@@ -224,14 +224,14 @@ def draw_allowed(
     Also returns the expected number of rows by current and next code, shaped like ``probabilities``.  If no allowed
     code has a positive probability, all codes are allowed.  ``draw``: draws by the row number of a probability table.
     """
-    keys = np.concatenate([before.astype(np.int64)[:, None].view(np.uint8), np.packbits(allowed, axis=1)], axis=1)
+    keys = np.concatenate([previous.astype(np.int64)[:, None].view(np.uint8), np.packbits(allowed, axis=1)], axis=1)
     _, first, group, rows = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    table = probabilities[before[first]] * allowed[first]
-    table = np.where(table.sum(axis=1, keepdims=True) > 0, table, probabilities[before[first]])
+    table = probabilities[previous[first]] * allowed[first]
+    table = np.where(table.sum(axis=1, keepdims=True) > 0, table, probabilities[previous[first]])
     table = table / np.maximum(table.sum(axis=1, keepdims=True), 1e-300)
     expected = np.zeros_like(probabilities)
-    np.add.at(expected, before[first], table * rows[:, None])
-    return draw(table, group.reshape(-1), rng).astype(before.dtype), expected
+    np.add.at(expected, previous[first], table * rows[:, None])
+    return draw(table, group.reshape(-1), rng).astype(previous.dtype), expected
 
 
 def combine(parts: Sequence[Bools | None]) -> Bools | None:

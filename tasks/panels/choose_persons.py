@@ -121,11 +121,11 @@ def _find_wanted(
 class _Cells:
     """The cells of persons: each row's code in every column, and each person's number of rows.
 
-    ``sizes``: the number of codes of each column; ``most``: the most rows of a person.
+    ``sizes``: the number of codes of each column; ``limit``: the most rows of a person.
     """
 
-    def __init__(self, codes: Mapping[str, Codes], sizes: Mapping[str, int], starts: Integers, most: int) -> None:
-        first = np.cumsum([most, *sizes.values()])[:-1]
+    def __init__(self, codes: Mapping[str, Codes], sizes: Mapping[str, int], starts: Integers, limit: int) -> None:
+        first = np.cumsum([limit, *sizes.values()])[:-1]
         self._columns = [(codes[a], offset) for a, offset in zip(sizes, first, strict=True)]
         self._starts = starts
 

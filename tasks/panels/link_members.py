@@ -185,7 +185,7 @@ class MemberLinker:
 
     def _summarize(self, linked: LinkedRows) -> dict[str, Codes]:
         """Return the coarse codes of household summaries, from their members' codes."""
-        codecs = {name: codec for codec in self._plan.of_rows.codecs for name in codec.ranges()}
+        codecs = {name: codec for codec in self._plan.row_plan.codecs for name in codec.ranges()}
 
         def read(name: str) -> Interval:
             cells = read_cells(codecs[name].value_bounds()[name], self._plan.vocabulary)
@@ -317,7 +317,7 @@ class MemberLinker:
         order = np.lexsort((position, household))
         drawn = (np.arange(len(household)) < len(members[0].household))[order]
         household, fine = household[order], {}
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             a = codec.attribute
             if a in self._following:
                 code, place = (np.concatenate([getattr(m, n)[a] for m in members])[order] for n in ("codes", "places"))

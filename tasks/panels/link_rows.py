@@ -243,7 +243,7 @@ class Linker:
         self, persons: _Persons, person: Integers, step: Integers, fine: Mapping[str, Integers]
     ) -> dict[str, Codes]:
         """Return the coarse codes of each person's summaries, from the codes of linked rows, person by person."""
-        followed = [c for c in self._plan.of_rows.codecs if c.attribute in self._following]
+        followed = [c for c in self._plan.row_plan.codecs if c.attribute in self._following]
         of_column = {name: codec for codec in followed for name in codec.ranges()}
 
         def read(name: str) -> Interval:
@@ -275,7 +275,7 @@ class Linker:
         drawn_position = persons.before.astype(position.dtype)[person]
         before, after = position < drawn_position, position > drawn_position
         del drawn_position, position
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             a = codec.attribute
             if a in self._following:
                 code, place, stays = (
@@ -309,7 +309,7 @@ class _Persons:
         self.rows, before, gap = (linker.draw_figure(name, coarse, rng) for name in panel.figures)
         self.before = np.minimum(before, np.maximum(self.rows - 2, 0))
         following = {*plan.following}
-        self.fine = {a: placed.refine(a) for a in plan.of_rows.domain.attributes if a not in following}
+        self.fine = {a: placed.refine(a) for a in plan.row_plan.domain.attributes if a not in following}
         values = plan.get_codec(panel.order).decode(self.fine[panel.order], rng)[panel.order]
         places_in_order = linker._order.read_values(values)
         after = self.rows - 1 - self.before
@@ -409,27 +409,27 @@ def repeat_persons(
 
 
 def draw_next(
-    probabilities: Floats, before: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
+    probabilities: Floats, previous: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
 ) -> tuple[Codes, Floats]:
     """Return one code per row, drawn like ``draw_codes`` among ``allowed``, and the expected counts by current code.
 
     ``allowed``: shape (rows, codes); None for all.
     """
     if allowed is not None:
-        return draw_allowed(draw_codes, probabilities, before, allowed, rng)
-    counts = np.bincount(before, minlength=len(probabilities))
-    return draw_codes(probabilities, before, rng), counts[:, None] * probabilities
+        return draw_allowed(draw_codes, probabilities, previous, allowed, rng)
+    counts = np.bincount(previous, minlength=len(probabilities))
+    return draw_codes(probabilities, previous, rng), counts[:, None] * probabilities
 
 
 def redraw_forbidden(
-    codes: Codes, probabilities: Floats, before: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
+    codes: Codes, probabilities: Floats, previous: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
 ) -> None:
     """Redraw the codes that are not ``allowed``, in place."""
     if allowed is None:
         return
     wrong = np.flatnonzero(~allowed[np.arange(len(codes)), codes])
     if len(wrong):
-        codes[wrong] = draw_next(probabilities, before[wrong], allowed[wrong], rng)[0]
+        codes[wrong] = draw_next(probabilities, previous[wrong], allowed[wrong], rng)[0]
 
 
 _LEAST, _MOST = 1e-9, 1 - 1e-9
@@ -446,26 +446,26 @@ class Places:
     ordered: bool
 
     def draw(
-        self, before: Codes, old: Floats, code: Codes, rng: np.random.Generator
+        self, previous: Codes, old: Floats, code: Codes, rng: np.random.Generator
     ) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the place of each new value in ``code``, and whether the value stays the same.
 
-        ``old``: the place of the value before, in the code ``before``.  A value that stays keeps its place.  In an
+        ``old``: the place of the value before, in the code ``previous``.  A value that stays keeps its place.  In an
         ordered column, a changed value lies near its old place, by a normal copula with the correlation between the
         codes; otherwise it lies anywhere in its code.
         """
         t = self.transition
         stays = t.same / np.maximum(t.same + np.diag(t.moves), 1e-12)
-        same = (code == before) & (rng.random(len(code)) < stays[before])
+        same = (code == previous) & (rng.random(len(code)) < stays[previous])
         new = rng.random(len(code))
-        return np.where(same, old, self._draw_near(before, old, code, new) if self.ordered else new), same
+        return np.where(same, old, self._draw_near(previous, old, code, new) if self.ordered else new), same
 
-    def _draw_near(self, before: Codes, old: Floats, code: Codes, draws: Floats) -> Floats:
+    def _draw_near(self, previous: Codes, old: Floats, code: Codes, draws: Floats) -> Floats:
         correlation = self.transition.correlate_moves()
         spread = np.sqrt(1 - correlation**2)
         low, width = _rank(self.transition.shares)
         low_next, width_next = _rank(self.transition.shares @ self.transition.next_codes)
-        expected = correlation * ndtri(np.clip(low[before] + old * width[before], _LEAST, _MOST))
+        expected = correlation * ndtri(np.clip(low[previous] + old * width[previous], _LEAST, _MOST))
         ends = [ndtri(np.clip(end[code], _LEAST, _MOST)) for end in (low_next, low_next + width_next)]
         bottom, top = (ndtr((end - expected) / spread) for end in ends)
         rank = ndtr(expected + spread * ndtri(np.clip(bottom + draws * (top - bottom), _LEAST, _MOST)))

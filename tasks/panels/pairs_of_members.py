@@ -54,14 +54,17 @@ def estimate_kinds(
     members = households @ compositions.members
     by_role = {a: _share_by_role(a, roles, recode, marginals, c, zeros) for a, c in codes.items()}
 
-    def estimate(counted: NoisyPairs, pairs: Integers, of_first: Floats) -> KindsOfPairs:
+    def estimate(counted: NoisyPairs, pairs: Integers, first_kinds: Floats) -> KindsOfPairs:
         drawn = households[:, None] * pairs / np.maximum(pairs.sum(axis=1, keepdims=True), 1)
         number = drawn.sum(axis=0)
         by_attribute = {}
         for a, (counts, sigma) in counted.items():
             shares, measured = by_role[a]
             like = _compare_by_kind(a, compositions, drawn, recode, marginals, codes[a])
-            first, second = _scale(of_first @ shares * like), _scale(shares[np.arange(compositions.kinds) // 2] * like)
+            first, second = (
+                _scale(first_kinds @ shares * like),
+                _scale(shares[np.arange(compositions.kinds) // 2] * like),
+            )
             relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
             by_attribute[a] = [
                 estimate_pairs(counts[k], sigma, number[k], first[k], second[k], relative, codes[a].ordered)
@@ -141,7 +144,7 @@ def _find_pair(marginals: Sequence[Marginal], first: str, a: str, codes: Transit
 
 def _share_by_role(
     a: str,
-    of_roles: Codec,
+    role_codec: Codec,
     recode: Recode,
     marginals: Sequence[Marginal],
     codes: TransitionCodes,
@@ -151,7 +154,7 @@ def _share_by_role(
 
     A code that rules forbid to a role has the share 0.
     """
-    role, roles = of_roles.attribute, of_roles.size
+    role, roles = role_codec.attribute, role_codec.size
     coarse = np.minimum(recode[role].coarse, recode[role].size - 1)[:roles]
     forbidden = None if zeros is None else zeros.on((role, a), (recode[role].size, codes.size))
     allowed = np.ones((roles, codes.size)) if forbidden is None else (~forbidden[coarse]).astype(np.float64)

@@ -61,7 +61,7 @@ def read_values_above(
 
     ``plan``: of a request that has these columns; ``rows``: numbered in ascending order.
     """
-    codecs = [codec for codec in plan.of_rows.codecs if not set(columns).isdisjoint(codec.ranges())]
+    codecs = [codec for codec in plan.row_plan.codecs if not set(columns).isdisjoint(codec.ranges())]
     every, parts = [np.empty(0, np.int64)], dict[str, list[pa.Array]]()
     for number, batch in rows:
         every.append(number)

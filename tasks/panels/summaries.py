@@ -25,7 +25,7 @@ def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[I
     """Return the code of each summary for every person of ``runs``, -1 for null; reads the rows once."""
     book = plan.summaries[0].book
     behind = book.find_measured_columns([name for codec in plan.summaries for name in codec.node.columns])
-    codecs = [c for c in plan.of_rows.codecs if not {*behind}.isdisjoint(c.ranges())]
+    codecs = [c for c in plan.row_plan.codecs if not {*behind}.isdisjoint(c.ranges())]
     order = np.argsort(runs.place, kind="stable")
     wanted, start = runs.place[order], 0
     parts: dict[str, list[pa.Array]] = {}

@@ -152,12 +152,14 @@ def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
     return np.asarray(expected + signal_share * (counts - expected))
 
 
-def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alike: Sequence[float] = (1.0,)) -> Floats:
+def model_moves(
+    moved: Floats, rows: Floats, columns: Floats, ordered: int, stay_factors: Sequence[float] = (1.0,)
+) -> Floats:
     """Return the model's moves nearest to ``moved``, with the sums ``rows`` and ``columns``.
 
     Among the first ``ordered`` codes, a share of the moves follows a normal copula and the rest independence; its
     correlation and share are fitted by least squares.  For the other codes, staying is more likely than by chance by
-    one of the factors ``alike``, 1 for independence.
+    one of the factors ``stay_factors``, 1 for independence.
     """
     total = float(rows.sum())
     if total <= 0:
@@ -166,7 +168,9 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
     inner = (rows[:ordered], columns[:ordered])
     in_order = ordered > 1 and all((part > 0).sum() > 1 for part in inner)
     best, least = anywhere, float(((moved - anywhere) ** 2).sum())
-    tried = [(r, times) for r, times in product(CORRELATIONS if in_order else (0.0,), alike) if r != 0 or times != 1]
+    tried = [
+        (r, times) for r, times in product(CORRELATIONS if in_order else (0.0,), stay_factors) if r != 0 or times != 1
+    ]
     candidates = np.ones((len(tried), *moved.shape))
     scores = [compute_scores(part) for part in inner] if in_order else []
     for kernel, (r, times) in zip(candidates, tried, strict=True):

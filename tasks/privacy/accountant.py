@@ -134,9 +134,9 @@ def _convert_tight_rho(rho: Fraction, delta: float) -> float:
     return float(_get_opendp().map(distance).epsilon(delta))
 
 
-def _convert_gaussian_rho(rho: Fraction, delta: float, most: float) -> float:
-    """Return the smallest epsilon from gaussian_dp.MIN_EPSILON up to ``most`` that Gaussian DP keeps, else ``most``."""
-    low, high = gaussian_dp.MIN_EPSILON, most
+def _convert_gaussian_rho(rho: Fraction, delta: float, limit: float) -> float:
+    """Return the smallest epsilon from gaussian_dp.MIN_EPSILON up to ``limit`` that Gaussian DP keeps, else that."""
+    low, high = gaussian_dp.MIN_EPSILON, limit
     if high <= low or gaussian_dp.keeps_promise(rho, low, delta):
         return min(low, high)
     guess = gaussian_dp.approximate_epsilon(float(rho), delta, low, high)

@@ -21,7 +21,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.grid import find_next_value
+from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
 from privsyn.data_contracts.rules import (
@@ -153,7 +153,7 @@ class CompiledRules:
         return list_thresholds([c.node for c in (*self.conditions, *self.across)], self.columns)
 
     @property
-    def of_roles(self) -> tuple[ForbiddenCondition, ...]:
+    def role_conditions(self) -> tuple[ForbiddenCondition, ...]:
         """The conditions across rows that depend only on the roles of a household's members."""
         column, _ = self.roles
         return tuple(c for c in self.across if column and {*c.node.columns} <= {column})

@@ -98,10 +98,12 @@ def _get_day(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     return (days - days.astype("datetime64[M]").astype("datetime64[D]")).astype(np.float64) + 1
 
 
-def _bound_cyclic(part: Callable[..., NDArray[np.float64]], period: str, most: float) -> Callable[[Interval], Interval]:
-    """Return the operation for a part of a date that runs from 1 to ``most`` in every ``period``.
+def _bound_cyclic(
+    part: Callable[..., NDArray[np.float64]], period: str, limit: float
+) -> Callable[[Interval], Interval]:
+    """Return the operation for a part of a date that runs from 1 to ``limit`` in every ``period``.
 
-    For an interval over two periods, the part may be any value from 1 to ``most``.
+    For an interval over two periods, the part may be any value from 1 to ``limit``.
     """
 
     def bound_part(a: Interval) -> Interval:
@@ -109,7 +111,7 @@ def _bound_cyclic(part: Callable[..., NDArray[np.float64]], period: str, most: f
         if a.exact:
             return Interval(low, low, a.null, a.present)
         same = _to_dates(a.low).astype(f"datetime64[{period}]") == _to_dates(a.high).astype(f"datetime64[{period}]")
-        return Interval(np.where(same, low, 1.0), np.where(same, part(a.high), most), a.null, a.present)
+        return Interval(np.where(same, low, 1.0), np.where(same, part(a.high), limit), a.null, a.present)
 
     return bound_part
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.rules.compiled_rules import CompiledRules, ForbiddenCondition

@@ -43,7 +43,7 @@ class Mending:
         make: Draws rows from codes.
         compute: Recomputes computed columns of whole persons, given where each person begins.
         columns: Attribute that may change -> its columns.
-        alike: The group of each row, shape (rows,), within which rows may take each other's codes.
+        donor_groups: The group of each row, shape (rows,), within which rows may take each other's codes.
         exchange_groups: The group of each row within which rows may exchange values, which keeps all counts by group.
             None: no exchange.
     """
@@ -51,7 +51,7 @@ class Mending:
     make: Callable[[Codes], Columns]
     compute: Callable[[Columns, Bools], Columns]
     columns: Mapping[str, Sequence[str]]
-    alike: Integers
+    donor_groups: Integers
     exchange_groups: Integers | None = None
 
 
@@ -65,7 +65,7 @@ def repair_persons(
     """
     if rules.across and mending.exchange_groups is not None:
         columns = _exchange(codes, columns, first, rules, mending, rng)
-    number, donors = np.cumsum(first) - 1, _Donors(codes, mending.alike, rng)
+    number, donors = np.cumsum(first) - 1, _Donors(codes, mending.donor_groups, rng)
     for way, times in SCHEDULE if rules.across else ():
         wrong = rules.find_broken_persons(columns, first).any(axis=0)
         if not wrong.any():
@@ -73,7 +73,7 @@ def repair_persons(
         rows = np.flatnonzero(np.isin(number, number[wrong]))
         part_codes = {a: c[rows] for a, c in codes.items()}
         taken = {name: array.take(pa.array(rows)) for name, array in columns.items()}
-        part = _BrokenPersons(part_codes, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
+        part = _BrokenPersons(part_codes, taken, first[rows], rules, mending, donors, mending.donor_groups[rows], rng)
         part.mend(way, times)
         places = np.arange(len(first))
         places[rows] = len(first) + np.arange(len(rows))
@@ -142,14 +142,14 @@ def _find_persons(number: Integers, rows: Bools) -> Bools:
 class _Donors:
     """Draws donor rows, whose codes another row may take."""
 
-    def __init__(self, codes: Codes, alike: Integers, rng: np.random.Generator) -> None:
+    def __init__(self, codes: Codes, groups: Integers, rng: np.random.Generator) -> None:
         self.codes, self._rng = codes, rng
-        self._order = np.argsort(alike, kind="stable")
-        self._sorted = alike[self._order]
+        self._order = np.argsort(groups, kind="stable")
+        self._sorted = groups[self._order]
 
-    def draw(self, alike: Integers) -> Integers:
-        """Return the place of a random row in each of the groups ``alike``."""
-        start, end = (np.searchsorted(self._sorted, alike, side) for side in ("left", "right"))
+    def draw(self, groups: Integers) -> Integers:
+        """Return the place of a random row in each of the groups ``groups``."""
+        start, end = (np.searchsorted(self._sorted, groups, side) for side in ("left", "right"))
         return np.asarray(self._order[self._rng.integers(start, end)])
 
 
@@ -164,11 +164,11 @@ class _BrokenPersons:
         rules: CompiledRules,
         mending: Mending,
         donors: _Donors,
-        alike: Integers,
+        donor_groups: Integers,
         rng: np.random.Generator,
     ) -> None:
         self._codes, self.columns, self._first, self._rules = codes, columns, first, rules
-        self._mending, self._donors, self._alike, self._rng = mending, donors, alike, rng
+        self._mending, self._donors, self._donor_groups, self._rng = mending, donors, donor_groups, rng
         self._rows = rules.find_person_rows(columns, first)
         self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
         words = [_list_words(c.node) for c in rules.across]
@@ -256,7 +256,7 @@ class _BrokenPersons:
             return changed, ({a: c[neighbour] for a, c in self._codes.items()}, columns)
         codes = {a: c[target] for a, c in self._codes.items()}
         if way == "donor":
-            donor_rows = self._donors.draw(self._alike[target])
+            donor_rows = self._donors.draw(self._donor_groups[target])
             for a, rows in changed.items():
                 codes[a][rows] = self._donors.codes[a][donor_rows[rows]]
         return changed, (codes, self._mending.make(codes))

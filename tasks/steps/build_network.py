@@ -1,21 +1,31 @@
-"""Step *build network* (postprocess): build a bounded-degree Bayesian network greedily, from noisy pair scores.
+"""Steps *build network* and *ancestral rows* (postprocess): a Bayesian network of noisy pair scores, and its rows.
 
 Zhang, Cormode, Procopiuc, Srivastava, Xiao: *PrivBayes*, SIGMOD 2014 (and ACM TODS 42(4), 2017), Algorithms 2 and 4 and
 theta-usefulness.  PrivBayes scores a column with all its parents by the exponential mechanism.  Here the score of a
 parent set is the sum of its pairs' noisy scores, which are already released, so the network costs no budget.
+
+Rows are PrivBayes' (2014, section 3): negative counts become 0, and each column is drawn given its parents.  Not in the
+paper: rows that share the parents' codes get exactly the conditional shares, up to rounding, in random order, instead
+of independent draws.  Post-processing of released counts costs no budget.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.streams import derive_stream
 
 
 class _Parents(NamedTuple):
@@ -79,3 +89,36 @@ def _choose_parents(
             score -= negative
             members.append(domain.attributes[position])
     return _Parents(score, tuple(members))
+
+
+_ANCESTRAL = 101  # purpose of the random streams; no other step's
+
+
+def draw_ancestral_rows(
+    families: Sequence[Marginal], one_ways: Mapping[str, NDArray[np.float64]], domain: Domain, rows: int, seed: int
+) -> CodeTable:
+    """Draw ``rows`` rows of codes over ``domain``.
+
+    families: measured counts in the order of drawing, possibly negative; an attribute is drawn from the first family
+    that contains it, given the family's attributes drawn before.  one_ways: attribute -> counts, used for root
+    attributes, attributes in no family, and rows whose family has no positive count.
+    """
+    from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
+
+    shares = {a: np.maximum(one_ways[a], 0.0) for a in domain.attributes}
+    columns: dict[str, NDArray[np.unsignedinteger]] = {}
+
+    def draw(attribute: str, conditional: Marginal | None) -> None:
+        address = derive_stream(seed, _ANCESTRAL, domain.index(attribute))
+        columns[attribute] = draw_attribute(attribute, conditional, columns, rows, shares[attribute], address)
+
+    for family in families:
+        counts = Marginal(family.attributes, np.maximum(family.counts, 0.0))
+        for attribute in family.attributes:
+            if attribute not in columns:
+                earlier = [a for a in family.attributes if a in columns]
+                draw(attribute, counts.project((attribute, *earlier)) if earlier else None)
+    for attribute in domain.attributes:
+        if attribute not in columns:
+            draw(attribute, None)
+    return CodeTable(domain, tuple(columns[a] for a in domain.attributes))

@@ -22,8 +22,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.differences import keep_difference
-from privsyn.tasks.knowledge.together import gather, with_common_shapes
+from privsyn.tasks.knowledge.together import gather, keep_difference, with_common_shapes
 from privsyn.tasks.rules.feasibility import find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
@@ -43,7 +43,7 @@ def build_linked_domain(plan: EncodingPlan) -> Domain:
 
 
 def _list_sizes(plan: EncodingPlan) -> dict[str, int]:
-    return dict(zip(plan.of_rows.domain.attributes, plan.of_rows.domain.sizes, strict=True))
+    return dict(zip(plan.row_plan.domain.attributes, plan.row_plan.domain.sizes, strict=True))
 
 
 def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -> pa.RecordBatch:
@@ -70,12 +70,13 @@ def decode_linked(
     plan: EncodingPlan,
     column_order: Sequence[str],
     seed: int,
-    above: Mapping[str, pa.Array] = MappingProxyType({}),
+    parent_values: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person, in order.
 
-    ``batches``: linked rows; ``above``: existing values of constant columns, shape (persons,), with which rows must
-    keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule of the
+    ``batches``: linked rows; ``parent_values``: existing values of constant columns, shape (persons,), with which rows
+    must keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule of
+    the
     plan: broken rows are mended in the columns that change between rows; a person who cannot be mended is replaced by
     another with as many rows, or dropped.
     """
@@ -83,7 +84,7 @@ def decode_linked(
     ranges = plan.list_table_ranges(column_order)
     schema = build_linked_schema(plan, column_order)
     for batch in _iterate_whole_persons(batches, plan.get_order()[0]):
-        columns = _Decoder(plan, batch, rng, above).decode()
+        columns = _Decoder(plan, batch, rng, parent_values).decode()
         arrays = [as_released(columns[name], ranges[name]) for name in ranges]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -184,14 +185,14 @@ class _Decoder:
         plan: EncodingPlan,
         codes: Mapping[str, NDArray[Any]],
         rng: np.random.Generator,
-        above: Mapping[str, pa.Array] = MappingProxyType({}),
+        parent_values: Mapping[str, pa.Array] = MappingProxyType({}),
     ) -> None:
-        """Take the codes of linked rows; ``above``: values of all persons, as in :func:`decode_linked`."""
+        """Take the codes of linked rows; ``parent_values``: values of all persons, as in :func:`decode_linked`."""
         self._plan, self._rng, self._codes = plan, rng, dict(codes)
         self._panel, _ = plan.get_order()
         self._order = open_order(plan)
         person = self._codes.pop(self._panel.person).astype(np.int64)
-        self._above = {name: values.take(pa.array(person)) for name, values in above.items()}
+        self._above = {name: values.take(pa.array(person)) for name, values in parent_values.items()}
         self._drawn = np.flatnonzero(self._codes.pop(self._panel.rows))
         self._first = np.diff(person, prepend=-1) != 0
         self._number = np.cumsum(self._first) - 1
@@ -220,17 +221,17 @@ class _Decoder:
             self._number[replace(rules, conditions=carried_conditions).find_broken_rows(carried).any(axis=0)]
         )
 
-    def _make_carried(self, of_person: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
+    def _make_carried(self, person_codes: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
         """Return the order, and the columns that are constant within a person or grow with the order.
 
-        ``of_person``: the codes of each person's drawn record.
+        ``person_codes``: the codes of each person's drawn record.
         """
         panel, step, number = self._panel, self._step, pa.array(self._number)
         carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
-        for codec in self._plan.of_rows.codecs:
-            if codec.attribute in of_person and codec.ranges():
-                helped = {"helpers": {n: of_person[n] for n in codec.helpers}} if codec.helpers else {}
-                values = codec.decode(of_person[codec.attribute], self._rng, **helped)
+        for codec in self._plan.row_plan.codecs:
+            if codec.attribute in person_codes and codec.ranges():
+                helped = {"helpers": {n: person_codes[n] for n in codec.helpers}} if codec.helpers else {}
+                values = codec.decode(person_codes[codec.attribute], self._rng, **helped)
                 carried |= {name: array.take(number) for name, array in values.items()}
         carried |= self._above
         moved = (step - step[self._drawn][self._number]) * self._plan.order_unit
@@ -253,7 +254,7 @@ class _Decoder:
         codes = {a: self._codes[a] for a in (*self._plan.following, *self._plan.drawn_by_row)}
         codes[PLACE] = np.arange(len(self._number))
         columns = self._make(codes)
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             if codec.attribute in following:
                 chosen = pa.array(self._find_sources(self._codes[name_stay(codec.attribute)]))
                 columns |= {name: columns[name].take(chosen) for name in codec.ranges()}
@@ -266,8 +267,8 @@ class _Decoder:
         mending = Mending(
             self._make,
             self._compute_persons,
-            {c.attribute: tuple(c.ranges()) for c in self._plan.of_rows.codecs if c.attribute in following},
-            self._number_alike(columns, role),
+            {c.attribute: tuple(c.ranges()) for c in self._plan.row_plan.codecs if c.attribute in following},
+            self._number_donor_groups(columns, role),
             self._number_mates() if self._panel.household else None,
         )
         columns = repair_persons(
@@ -329,18 +330,18 @@ class _Decoder:
         if not rules.conditions:
             return columns
         key, *others = sorted(self._panel.carried)
-        alike = self._number_alike(columns, sorted(self._panel.carried))
-        held = {key: alike} | {name: np.zeros_like(alike) for name in others}
+        donor_groups = self._number_donor_groups(columns, sorted(self._panel.carried))
+        held = {key: donor_groups} | {name: np.zeros_like(donor_groups) for name in others}
 
         def take_own(held_codes: Mapping[str, int]) -> dict[str, pa.Array]:
-            first = int(np.flatnonzero(alike == held_codes[key])[0])
+            first = int(np.flatnonzero(donor_groups == held_codes[key])[0])
             return {name: array.slice(first, 1) for name, array in columns.items()}
 
         return repair_rows(
             codes | held, columns, self._make, rules, self._plan.codecs, take_own, self._rng, tuple(held)
         )
 
-    def _number_alike(self, columns: Mapping[str, pa.Array], names: Sequence[str]) -> NDArray[np.int64]:
+    def _number_donor_groups(self, columns: Mapping[str, pa.Array], names: Sequence[str]) -> NDArray[np.int64]:
         """Return a number per row; rows with equal values in the columns ``names`` share it."""
         number = np.zeros(len(self._number), np.int64)
         for name in names:
@@ -367,7 +368,7 @@ class _Decoder:
         place = pa.array(codes[PLACE])
         columns = {name: array.take(place) for name, array in self._carried.items()}
         following = set(self._plan.following)
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             if codec.attribute in following:
                 helped = {"helpers": {n: codes[n] for n in codec.helpers}} if codec.helpers else {}
                 columns |= codec.decode(codes[codec.attribute].astype(np.int64), self._rng, **helped)

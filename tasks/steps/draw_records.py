@@ -38,7 +38,7 @@ def encode_above(
     rows: Iterable[Numbered], plan: EncodingPlan, recode: Recode
 ) -> tuple[NDArray[np.int64], dict[str, Codes]]:
     """Return the numbers of the parent rows, and their coarse codes by attribute."""
-    only = plan.of_rows.only(plan.constant)
+    only = plan.row_plan.only(plan.constant)
     numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     parts: dict[str, list[Codes]] = {}
     for a in only.domain.attributes:
@@ -53,19 +53,19 @@ def encode_above(
 
 
 def choose_above(
-    above: Mapping[str, Codes],
+    parent_codes: Mapping[str, Codes],
     noisy: Sequence[tuple[Query, Floats]],
     marginals: Sequence[Marginal],
     seed: int,
 ) -> NDArray[np.bool_]:
     """Return which parent rows have child rows, shape (parent rows,).
 
-    ``above``: the parents' coarse codes; ``noisy``: counts of the parents without rows, by each attribute's codes;
-    ``marginals``: consistent counts of the parents with rows.  In every code the share of parents without rows follows
-    these counts.
+    ``parent_codes``: the parents' coarse codes; ``noisy``: counts of the parents without rows, by each attribute's
+    codes; ``marginals``: consistent counts of the parents with rows.  In every code the share of parents without rows
+    follows these counts.
     """
     one_ways = _list_ones(marginals)
-    rows, total = len(next(iter(above.values()))), estimate_without(noisy)
+    rows, total = len(next(iter(parent_codes.values()))), estimate_without(noisy)
     if total <= 0 or rows == 0:
         return np.ones(rows, bool)
     codes, wanted = [], []
@@ -75,7 +75,7 @@ def choose_above(
         without = shrink_counts(counts, total * having / max(float(having.sum()), 1e-9), query.sigma)
         without = project_to_sum(without, total)
         share = without / np.maximum(without + having, 1e-9)
-        codes.append(above[a].astype(np.int64))
+        codes.append(parent_codes[a].astype(np.int64))
         wanted.append(share * np.bincount(codes[-1], minlength=len(share)))
     mean = float(np.mean([target.sum() for target in wanted]))
     wanted = [target * (mean / max(float(target.sum()), 1e-9)) for target in wanted]
@@ -89,36 +89,39 @@ def choose_above(
 
 
 def draw_records(
-    above: Mapping[str, Codes], marginals: Sequence[Marginal], domain: Domain, seed: int, threads: int
+    parent_codes: Mapping[str, Codes], marginals: Sequence[Marginal], domain: Domain, seed: int, threads: int
 ) -> CodeTable:
     """Return one record per parent row, in their order, as codes of ``domain``.
 
-    ``above``: the parent rows' coarse codes, which stay as they are; ``marginals``: consistent, including the one-ways.
+    ``parent_codes``: the parent rows' coarse codes, which stay as they are; ``marginals``: consistent, including the
+    one-ways.
     """
     from privsyn.tasks.panels.link_rows import fit_relations  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.conditional import draw_attribute
 
-    rows = len(next(iter(above.values())))
+    rows = len(next(iter(parent_codes.values())))
     one_ways = _list_ones(marginals)
-    drawn = tuple(a for a in domain.attributes if a not in above)
+    drawn = tuple(a for a in domain.attributes if a not in parent_codes)
     relations = [m for m in marginals if len(m.attributes) > 1 and not set(m.attributes).isdisjoint(drawn)]
     new: dict[str, Codes] = {}
     for a in drawn:
-        pair = _find_telling_pair(a, above, relations)
+        pair = _find_telling_pair(a, parent_codes, relations)
         address = derive_stream(seed, 0xD2A3, domain.index(a))
-        new[a] = draw_attribute(a, pair, above, rows, one_ways[a], address)
-    held = {a: code for a, code in above.items() if any(a in m.attributes for m in relations)}
+        new[a] = draw_attribute(a, pair, parent_codes, rows, one_ways[a], address)
+    held = {a: code for a, code in parent_codes.items() if any(a in m.attributes for m in relations)}
     if rows:
         sizes = dict(zip(domain.attributes, domain.sizes, strict=True))
         fit_relations(new, [], held, sizes, relations, seed, choose_thread_count(threads))
-    return CodeTable(domain, tuple(np.ascontiguousarray({**new, **above}[a]) for a in domain.attributes))
+    return CodeTable(domain, tuple(np.ascontiguousarray({**new, **parent_codes}[a]) for a in domain.attributes))
 
 
 def _list_ones(marginals: Sequence[Marginal]) -> dict[str, Floats]:
     return {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
 
 
-def _find_telling_pair(attribute: str, above: Mapping[str, Codes], relations: Sequence[Marginal]) -> Marginal | None:
+def _find_telling_pair(
+    attribute: str, parent_codes: Mapping[str, Codes], relations: Sequence[Marginal]
+) -> Marginal | None:
     """Return the attribute's measured pair with the most informative parent attribute, or None."""
     pairs: list[tuple[float, Marginal]] = []
     for m in relations:
@@ -126,7 +129,7 @@ def _find_telling_pair(attribute: str, above: Mapping[str, Codes], relations: Se
             pairs += [
                 (_measure_information(pair.counts), pair)
                 for other in m.attributes
-                if other in above
+                if other in parent_codes
                 for pair in [m.project((other, attribute))]
             ]
     return max(pairs, key=lambda scored: scored[0])[1] if pairs else None

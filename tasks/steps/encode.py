@@ -144,7 +144,7 @@ class PersonEncoding:
 
     def encode(self, batches: Batches, plan: EncodingPlan, repairs: Repairs) -> Iterator[EncodedPersons]:
         """Yield the encoded persons of each batch; ``repairs`` counts repairs of the records and the other rows."""
-        panel, of_rows = plan.get_order()[0], plan.of_rows
+        panel, row_plan = plan.get_order()[0], plan.row_plan
         drawn = np.concatenate([np.empty(0, np.int64), *(runs.place[runs.drawn] for runs in self.runs)])
         order = np.argsort(drawn)
         drawn, figures = drawn[order], {name: values[order] for name, values in self.figures.items()}
@@ -162,8 +162,8 @@ class PersonEncoding:
             alone = batch.take(pa.array(without[low:high] - start))
             made = (
                 encode_batch_with_numbers(records, plan, repairs),
-                encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), of_rows, Repairs(), plan),
-                encode_batch_with_numbers(alone, of_rows, Repairs(), plan),
+                encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), row_plan, Repairs(), plan),
+                encode_batch_with_numbers(alone, row_plan, Repairs(), plan),
             )
             yield EncodedPersons(*(codes for codes, _ in made), *(numbers for _, numbers in made))
             start = end

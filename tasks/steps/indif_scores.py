@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, ExpectedCounts
-from privsyn.tasks.kernels.counting import Countable, count_all
+from privsyn.tasks.kernels.counting import Countable
 
 SENSITIVITY = 4
 """Lemma 4: adding or removing one record moves InDif by at most 4 (not valid for replace-one)."""
@@ -116,7 +116,7 @@ def count_exactly(
     table), so every row is in every table and Lemma 4 applies as proven.  The scores are private until the run adds
     noise.
     """
-    tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
+    tables = rows.counts([q.attributes for q in queries], threads=threads, padded_result=True)
     for query, counts in zip(queries, tables, strict=True):
         a, b = query.attributes
         score = compute_indif(counts) if reference is None else compute_l1_distance(counts, reference.counts(a, b))

@@ -1,7 +1,10 @@
-"""Step *make persons without rows* (postprocess): draw parent-table rows for synthetic persons that have no row.
+"""Steps *list without rows* (transform) and *make persons without rows* (postprocess), of parent-table persons.
 
 Not in the paper.  They copy the constant attributes of synthetic persons with rows, reweighted to the noisy counts of
 persons without rows, one attribute at a time.
+
+Adding or removing one person with all rows adds or removes at most one record of the list.  The reason is that each
+person's own rows decide whether the person is in it (tasks/panels/choose_rows.py).
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange
+from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
@@ -36,15 +40,17 @@ MOST_HEAVIER = 100.0
 """The most that one synthetic person may weigh as a model of persons without rows, as a multiple of the mean."""
 
 
-def list_ranges(plan: EncodingPlan, column_order: Sequence[str], above: Collection[str]) -> dict[str, ValueRange]:
+def list_ranges(
+    plan: EncodingPlan, column_order: Sequence[str], parent_columns: Collection[str]
+) -> dict[str, ValueRange]:
     """Return the public domains of the parent table's released columns, in the table's order."""
     ranges = plan.ranges()
-    return {name: ranges[name] for name in column_order if name in above}
+    return {name: ranges[name] for name in column_order if name in parent_columns}
 
 
-def build_schema(plan: EncodingPlan, column_order: Sequence[str], above: Collection[str]) -> pa.Schema:
+def build_schema(plan: EncodingPlan, column_order: Sequence[str], parent_columns: Collection[str]) -> pa.Schema:
     """Return the names, types and nullability of the rows, from the public spec alone."""
-    ranges = list_ranges(plan, column_order, above)
+    ranges = list_ranges(plan, column_order, parent_columns)
     return build_released_schema(ranges, list(ranges))
 
 
@@ -54,20 +60,20 @@ def make_without_rows(
     recode: Recode,
     noisy: Sequence[tuple[Query, Floats]],
     column_order: Sequence[str],
-    above: Collection[str],
+    parent_columns: Collection[str],
     seed: int,
     scale: float = 1.0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the columns ``above``; no row breaks a rule about these columns alone.
+    """Yield rows of the columns ``parent_columns``; no row breaks a rule about these columns alone.
 
     ``linked``: the synthetic rows, as codes; ``noisy``: the counts of persons without rows; ``scale``: how many
     synthetic persons stand for one counted person.
     """
-    ranges, rng = list_ranges(plan, column_order, above), np.random.default_rng([seed, 0x0BA5E])
+    ranges, rng = list_ranges(plan, column_order, parent_columns), np.random.default_rng([seed, 0x0BA5E])
     persons = _read_persons(linked, plan)
     expected, weights = _weigh(persons, recode, noisy)
     remaining = round(expected * scale) if len(weights) else 0
-    drawing = _Drawing(plan, above, persons, weights, rng)
+    drawing = _Drawing(plan, parent_columns, persons, weights, rng)
     schema = build_released_schema(ranges, list(ranges))
     while remaining > 0:
         rows = min(remaining, BATCH_ROWS)
@@ -80,7 +86,7 @@ def make_without_rows(
 def _read_persons(linked: Iterable[pa.RecordBatch], plan: EncodingPlan) -> dict[str, Integers]:
     """Return the fine codes of every person's constant attributes, shape (persons,)."""
     panel = plan.get_order()[0]
-    names = [c.attribute for c in plan.of_rows.codecs if {*c.sources} <= {*panel.constant}]
+    names = [c.attribute for c in plan.row_plan.codecs if {*c.sources} <= {*panel.constant}]
     parts: dict[str, list[Integers]] = {name: [np.empty(0, np.int64)] for name in names}
     for batch in linked:
         drawn = np.asarray(batch.column(panel.rows)) > 0
@@ -134,15 +140,15 @@ class _Drawing:
     def __init__(
         self,
         plan: EncodingPlan,
-        above: Collection[str],
+        parent_columns: Collection[str],
         persons: dict[str, Integers],
         weights: Floats,
         rng: np.random.Generator,
     ) -> None:
-        held = tuple(c for c in plan.of_rows.codecs if c.attribute in persons)
-        computed = tuple(c for c in plan.computed if c.attribute in above)
-        drawn = tuple(c for c in plan.unmeasured if c.column in above)
-        rules = None if plan.rules is None else _keep_rules(plan.rules, above)
+        held = tuple(c for c in plan.row_plan.codecs if c.attribute in persons)
+        computed = tuple(c for c in plan.computed if c.attribute in parent_columns)
+        drawn = tuple(c for c in plan.unmeasured if c.column in parent_columns)
+        rules = None if plan.rules is None else _keep_rules(plan.rules, parent_columns)
         self._plan = EncodingPlan(held, computed, rules, (), drawn)
         self._persons, self._rng = persons, rng
         self._order = np.lexsort([*persons.values()])
@@ -174,9 +180,9 @@ class _Drawing:
         return self._plan.decode({a: codes[chosen] for a, codes in self._persons.items()}, self._rng)
 
 
-def _keep_rules(rules: CompiledRules, above: Collection[str]) -> CompiledRules:
+def _keep_rules(rules: CompiledRules, parent_columns: Collection[str]) -> CompiledRules:
     """Return the rules about parent-table columns alone."""
-    known = {*above}
+    known = {*parent_columns}
     return replace(
         rules,
         conditions=tuple(c for c in rules.conditions if {*c.node.columns} <= known),
@@ -184,3 +190,28 @@ def _keep_rules(rules: CompiledRules, above: Collection[str]) -> CompiledRules:
         looked_up={name: table for name, table in rules.looked_up.items() if name in known},
         order=tuple(name for name in rules.order if name in known),
     )
+
+
+def list_attributes(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return the parent-table attributes, with columns, by which persons without rows are counted."""
+    constant = {*plan.get_order()[0].constant}
+    held = (c for c in plan.row_plan.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
+    return tuple(c.attribute for c in held)
+
+
+def build_without_domain(recode: Recode, plan: EncodingPlan) -> Domain:
+    """Return the domain of the persons without rows."""
+    return Domain.of({a: recode[a].size for a in list_attributes(plan)})
+
+
+def list_without_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
+    """Yield the persons without rows as codes of :func:`build_without_domain`; ``rows``: as *encode* stored them."""
+    domain = build_without_domain(recode, plan)
+    schema = build_code_schema(domain)
+    for batch in rows:
+        arrays = []
+        for field in schema:
+            column_recode = recode[field.name]
+            coarse = np.minimum(column_recode.coarse[np.asarray(batch.column(field.name))], column_recode.size - 1)
+            arrays.append(pa.array(coarse.astype(field.type.to_pandas_dtype())))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -24,7 +24,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
-from privsyn.tasks.kernels.counting import Countable, count_all
+from privsyn.tasks.kernels.counting import Countable
 
 MOST_SHARE = Fraction(1, 2)
 """The most that sets get of the third stage's budget."""
@@ -182,7 +182,7 @@ def merge_rows(batches: Iterable[pa.RecordBatch], sets: Sequence[PlannedSet]) ->
 def count_exactly(rows: Countable, sets: Sequence[PlannedSet], threads: int) -> Iterator[NDArray[np.int64]]:
     """Yield exact counts of each set, flat; ``rows``: in merged codes.  Private until the run adds noise."""
     cliques = [name_columns(number, planned) for number, planned in enumerate(sets)]
-    for counts in count_all(rows, cliques, threads=threads):
+    for counts in rows.counts(cliques, threads=threads):
         yield counts.ravel()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.expected_error import compute_size_weight, split_by_weight
-from privsyn.tasks.kernels.counting import Countable, count_all
+from privsyn.tasks.kernels.counting import Countable
 
 ROUNDING_WEIGHT = 0.2
 """Budget weight of a heaping attribute; other columns have cells^(2/3), so this is 1 % of a column of 66 cells."""
@@ -55,5 +55,5 @@ def plan_queries(
 
 def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
     """Yield exact counts of each query, flat, in order.  Private until the run adds noise."""
-    for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
+    for counts in rows.counts([q.attributes for q in queries], threads=threads):
         yield counts.ravel()

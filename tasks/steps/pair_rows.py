@@ -1,8 +1,10 @@
-"""Step *pair rows* (transform): draw one pair of consecutive rows per person with two or more rows; plan their queries.
+"""Steps *pair rows* and *keep rows* (transform): one pair of consecutive rows per person, and all kept rows.
 
 Not in the paper.  A public rule draws the pair from the person's own rows (tasks/panels/choose_rows.py), so one person
 is one record of the result, however many rows it has.  A household gives one pair of neighbouring members and, with
 three or more members, its first member paired with a later one; both pairs are in one record.
+
+Keep rows recodes all kept rows of every person.  Which rows are kept depends only on the person's own rows.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.panels import name_first, name_later, name_next
+from privsyn.data_contracts.panels import name_all_rows, name_first, name_later, name_next
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import find_kinds
 from privsyn.tasks.codecs.encode_rows import list_compared
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.choose_rows import KeptRuns, iterate_stored_runs, take_at
 from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.steps.compress_domain import recode_rows
 from privsyn.tasks.steps.encode import PERSON_ROWS
 
 Columns: TypeAlias = tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]
@@ -179,3 +183,21 @@ def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, r
     cells = [domain.cells(c) for c in cliques]
     sigma = compute_sigma(rho / max(len(cliques), 1), records)
     return [Query(c, n, records, sigma) for c, n in zip(cliques, cells, strict=True)]
+
+
+def build_kept_domain(plan: EncodingPlan, recode: Recode) -> Domain:
+    """Return the domain of the kept rows: coarse codes of the columns that every row has, under separate names."""
+    counted = plan.attributes_of([name for codec in plan.row_plan.codecs for name in codec.ranges()])
+    return Domain.of({name_all_rows(a): recode[a].size for a in counted})
+
+
+def keep_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
+    """Yield each person's kept rows as coarse codes, padded: a filtered value has the code ``size``.
+
+    ``rows``: as *encode* stored them.  Adding or removing one person adds or removes at most ``unit.records`` rows, and
+    changes no other row.
+    """
+    names = build_kept_domain(plan, recode).attributes
+    counted = {a: r for a, r in recode.items() if name_all_rows(a) in names}
+    for batch in recode_rows((batch.select(list(counted)) for batch in rows), counted):
+        yield batch.rename_columns(list(names))

@@ -64,18 +64,18 @@ def build_figures(domain: Domain) -> tuple[Figure, ...]:
     return tuple(f for f in every if f.compared)
 
 
-def _list_cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> tuple[Clique, ...]:
-    """Return all cliques of ``ways`` attributes if there are at most ``most``, else ``most`` random ones.
+def _list_cliques(domain: Domain, ways: int, limit: int, rng: np.random.Generator) -> tuple[Clique, ...]:
+    """Return all cliques of ``ways`` attributes if there are at most ``limit``, else ``limit`` random ones.
 
     Cliques with more than MAX_CELLS cells are left out.
     """
     width = len(domain.attributes)
-    if comb(width, ways) <= most:
+    if comb(width, ways) <= limit:
         chosen = list(combinations(domain.attributes, ways))
     else:
-        draws = (np.sort(rng.choice(width, ways, replace=False)) for _ in range(_TRIES * most))
+        draws = (np.sort(rng.choice(width, ways, replace=False)) for _ in range(_TRIES * limit))
         chosen = list(dict.fromkeys(tuple(domain.attributes[i] for i in draw) for draw in draws))
-    return tuple(c for c in chosen if domain.cells(c) <= MAX_CELLS)[:most]
+    return tuple(c for c in chosen if domain.cells(c) <= MAX_CELLS)[:limit]
 
 
 def plan_queries(figures: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:

@@ -1,12 +1,19 @@
-"""Step *residual scores* (release, a part of rho3): measure where the current synthetic rows differ most.
+"""Steps *residual scores* (release, a part of rho3) and *worst marginals* (postprocess): where rows differ most.
 
 Not in the paper.  AIM (McKenna and others 2022) asks the current model for its worst marginals, one at a time, by the
 exponential mechanism.  Here all candidates are scored at once, and synthetic rows replace the model, so no candidate is
 too large for it.
+
+Worst marginals is McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022, Algorithm 2.  The score of a marginal r
+is w_r (|M_r(D) - M_r(D')|_1 - sqrt(2/pi) sigma n_r).  This is the error of the rows minus the expected noise of a
+measurement.  The distances have noise already, so the choice is a function of released numbers and costs no budget.
+The paper draws one marginal per round by the exponential mechanism.  Not in the paper: the largest of many noisy
+distances have the largest noise, so DISTANCE_CAUTION standard deviations are subtracted from each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from heapq import nlargest
@@ -24,7 +31,7 @@ from privsyn.tasks.estimation.pair_departures import (
     estimate_one_way_departures,
 )
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
+from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps.combine_cliques import with_one_ways
 from privsyn.tasks.steps.indif_scores import compute_l1_distance, plan_score_queries
 
@@ -115,8 +122,8 @@ def count_exactly(
     cliques = [q.attributes for q in queries]
     scale = max(total, 0.0) / max(synthetic.rows, 1)
     counted, so_far = (
-        count_all(rows, cliques, threads=threads),
-        count_all(synthetic, cliques, threads=threads),
+        rows.counts(cliques, threads=threads),
+        synthetic.counts(cliques, threads=threads),
     )
     for counts, reference in zip(counted, so_far, strict=True):
         wanted = np.rint(np.ldexp(reference * scale, FRACTION_BITS)).astype(np.int64)
@@ -153,3 +160,40 @@ def reselect_cliques(
     taken, shares, _ = choose_worth_measuring(departures, candidates, rho, records, rivals)
     weights = {cliques[i]: float(share) / rho for i, share in zip(taken, shares, strict=True)}
     return with_one_ways(weights, 1 - sum(weights.values()), fine)
+
+
+NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+
+DISTANCE_CAUTION = 2.0
+"""Standard deviations of its noise that are subtracted from each distance."""
+
+
+def choose_worst_marginals(
+    cliques: Sequence[Clique],
+    distances: Sequence[float],
+    noise: float,
+    domain: Domain,
+    at_once: int,
+    rho: float,
+    records: int,
+    targets: TargetWeights = NO_TARGETS,
+) -> list[Clique]:
+    """Return the ``at_once`` cliques of largest score, only scores above 0, in the order of ``cliques``.
+
+    ``distances``: noisy L1 distances between the private counts and the current rows' counts, in records, one per
+    clique.  ``noise``: the standard deviation of the distances.  ``rho``: the round's measurement budget, which the
+    chosen cliques share equally.  ``records``: the most records of one person.
+
+    The weight w_r of a clique of k attributes is k times the clique's weight among the ``targets``.  The factor k is as
+    for the workload of all pairs or triples (in the ratio of the sizes).
+    """
+    sigma = records * math.sqrt(at_once / (2 * rho))
+    weights = targets.weights(cliques)
+    score = {
+        i: len(c)
+        * float(weights[i])
+        * (distances[i] - DISTANCE_CAUTION * noise - NORMAL_MEAN_ABSOLUTE * sigma * domain.cells(c))
+        for i, c in enumerate(cliques)
+    }
+    best = sorted((i for i in score if score[i] > 0), key=lambda i: (-score[i], i))[:at_once]
+    return [cliques[i] for i in sorted(best)]

@@ -59,7 +59,7 @@ def synthesize(
     for marginal in marginals:
         _check(marginal, domain)
     shard = shard or Shard(settings.seed)
-    settings = shard.settings(settings)
+    settings = settings.vary(seed=shard.own_seed)
     zeros = restrict_to_domain(zeros or KnownZeros(), domain)
     if prior is None:
         columns = _start(marginals, domain, settings, rows, choose_thread_count(threads), zeros)
@@ -104,7 +104,7 @@ def refine_shard(
     """
     from privsyn.tasks.synthesis.sweep import refine  # here: compiled code loads slowly
 
-    domain, settings = codes.domain, shard.settings(settings)
+    domain, settings = codes.domain, settings.vary(seed=shard.own_seed)
     zeros = restrict_to_domain(zeros or KnownZeros(), domain)
     columns, residuals_after = [np.array(column) for column in codes.columns], dict(residuals)
     for group in _list_groups(marginals, domain, zeros, prior):
@@ -196,7 +196,7 @@ def _list_implied(
     if not missing:
         return []
     few_sweeps = min(settings.sweeps, MOST_SWEEPS)
-    settings_of_more_rows = settings.model_copy(update={"oversample": 1, "sweeps": few_sweeps})
+    settings_of_more_rows = settings.vary(oversample=1, sweeps=few_sweeps)
     larger_table = synthesize(marginals, domain, settings_of_more_rows, times * rows, threads, zeros=zeros)
     return imply_pairs(larger_table, missing, float(larger[0].counts.sum()), sigma, threads)
 

@@ -23,7 +23,7 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.trends import Ranks, rank_codes
-from privsyn.tasks.kernels.counting import Countable, count_all
+from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.steps.indif_scores import plan_score_queries
 
 Scores = Mapping[str, NDArray[np.int64]]
@@ -146,7 +146,7 @@ def count_exactly(
 
     Counts and scores are integers, so sums do not depend on where the rows are.  Private until the run adds noise.
     """
-    tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
+    tables = rows.counts([q.attributes for q in queries], threads=threads, padded_result=True)
     for query, counts in zip(queries, tables, strict=True):
         total = counts
         for a in reversed(query.attributes):

@@ -21,7 +21,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.merged_codes import merge_codes
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
-from privsyn.tasks.kernels.counting import Countable, count_all
+from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.steps.indif_scores import plan_score_queries
 from privsyn.tasks.steps.named_sets import PlannedSet, read_coarse_counts
 
@@ -90,7 +90,7 @@ def count_exactly(
     at most 1, and rounding down keeps that.  Private until the run adds noise.
     """
     cliques = [tuple(columns[a] for a in q.attributes) for q in queries]
-    for query, counts in zip(queries, count_all(rows, cliques, threads=threads), strict=True):
+    for query, counts in zip(queries, rows.counts(cliques, threads=threads), strict=True):
         a, b, c = (values[attribute] for attribute in query.attributes)
         total = int(np.einsum("ijk,i,j,k->", counts.astype(np.int64), a, b, c))
         yield np.array([total // UNIT**3], dtype=np.int64)

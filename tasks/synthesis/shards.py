@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.data_contracts.step_options import Rows
 from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.streams import derive_stream
 
@@ -42,13 +42,9 @@ class Shard:
         """The seed of the shard's own random streams; the first shard uses the table's seed."""
         return int(derive_stream(self.seed, _SHARD, self.number)) >> 1 if self.number else self.seed
 
-    def settings(self, settings: Synthesis) -> Synthesis:
-        """Return ``settings`` with the shard's own seed."""
-        return settings.model_copy(update={"seed": self.own_seed})
-
-    def offset(self, of_table: float) -> float:
+    def offset(self, table_offset: float) -> float:
         """Return the shard's offset for systematic rounding, in [0, 1), given the whole table's offset."""
-        return (of_table + self.number / self.count) % 1.0
+        return (table_offset + self.number / self.count) % 1.0
 
 
 def plan_shards(rows: int, settings: Rows) -> list[Shard]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
 from privsyn.tasks.kernels.sweep_moves import share_residuals
 from privsyn.tasks.kernels.sweeper import Sweeper
@@ -306,4 +306,4 @@ def _count(
                 table[names[i]] = size, merge.astype(choose_code_dtype(size))[columns[a]]
         cliques.append(tuple(names))
     domain = Domain.of({name: size for name, (size, _) in table.items()})
-    return count_all(CodeTable(domain, tuple(codes for _, codes in table.values())), cliques, threads=threads)
+    return CodeTable(domain, tuple(codes for _, codes in table.values())).counts(cliques, threads=threads)

@@ -116,12 +116,6 @@ def test_wheels_of_two_builds_have_the_same_bytes(wheel: Path, tmp_path: Path) -
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_every_folder_of_modules_is_a_package_of_privsyn(monkeypatch: pytest.MonkeyPatch) -> None:
-    packages = set(configuration(monkeypatch).packages)
-    assert {name.split(".")[0] for name in packages} == {"privsyn"}
-    assert packages == {name.rpartition("/")[0].replace("/", ".") for name in package_files() if name.endswith(".py")}
-
-
 def test_the_linked_folders_are_links_that_hold_in_any_place() -> None:
     for name in LINKED:
         assert (ROOT / "privsyn" / name).readlink() == Path("..") / name
@@ -135,11 +129,6 @@ def test_the_version_of_the_metadata_is_that_of_the_citation_and_the_changelog(m
     assert re.fullmatch(
         rf"{re.escape(version)} - \d{{4}}-\d{{2}}-\d{{2}}" if is_released else "Unreleased", headings[0]
     )
-
-
-def test_names_beside_the_package_are_seen() -> None:
-    assert outside(["privsyn/tasks/a.py", "privsyn_flows-1.dist-info/METADATA"]) == set()
-    assert outside(["privsyn/a.py", "tasks/a.py", "tests/b.py"]) == {"tasks", "tests"}
 
 
 def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path) -> None:
@@ -193,84 +182,64 @@ def test_where_the_repository_is_known_its_links_are_absolute() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     page = script.make_readme_for_index(text, "1.2", "https://host/owner/name/")
     assert "](https://host/owner/name/raw/v1.2/docs/img/gss.png)" in page
-    assert "](https://host/owner/name/blob/v1.2/docs/spec.md)" in page
+    assert "](https://host/owner/name/blob/v1.2/docs/api.md)" in page
     targets = re.findall(r"\]\(([^)]+)\)", page)
     assert len(targets) == len(re.findall(r"\]\(([^)]+)\)", text)) > 20
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []
 
 
-@pytest.mark.slow
-def test_installed_in_an_empty_folder_the_lines_of_the_readme_run(wheel: Path, tmp_path: Path) -> None:
-    """In an environment that has this one's dependencies, but not the checkout."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = Path(subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip())
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and this one's dependencies, but not the checkout."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    site = find_site(python)
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
     subprocess.run([*install, "--ignore-installed", str(wheel)], check=True, capture_output=True)
-    (folder := tmp_path / "empty").mkdir()
-    lines = python_of("README.md")
+    assert outside(path.name for path in site.iterdir()) == {"dependencies.pth"}
+    return python
+
+
+def find_site(python: Path) -> Path:
+    """The folder of an interpreter's packages."""
+    where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip())
+
+
+def run_installed(*command: str | Path, folder: Path) -> list[str]:
+    """Run a command there with an empty home; the words that it prints."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_", "PYTHON", "XDG_"))}
-    done = subprocess.run(
-        [str(python), "-c", f"{lines}\nprint(privsyn.__file__)"],
-        cwd=folder,
-        env={**kept, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    environment = {**kept, "HOME": str(folder.parent)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == str(site / "privsyn" / "__init__.py")
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+def test_installed_in_an_empty_folder_the_lines_of_the_readme_run(python: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "empty").mkdir()
+    shown = run_installed(python, "-c", f"{python_of('README.md')}\nprint(privsyn.__file__)", folder=folder)
+    assert shown[-1] == str(find_site(python) / "privsyn" / "__init__.py")
     (table,) = folder.glob("privsyn-out/released/example-*/synthetic.parquet")
     assert table.stat().st_size > 10_000
     assert [path.name for path in folder.iterdir()] == ["privsyn-out"]
 
 
 @pytest.mark.slow
-def test_installed_it_adds_one_name_and_makes_a_release(wheel: Path, tmp_path: Path) -> None:
-    """Beside the dependencies of this environment, in a user's folder with modules of common names."""
+def test_installed_it_makes_a_release_beside_modules_of_common_names(python: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    site = tmp_path / "site"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        str(site),
-        str(wheel),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    assert outside(path.name for path in site.iterdir()) == {"bin"}
     (folder := tmp_path / "folder").mkdir()
     write_modules_of_common_names(folder)
     pq.write_table(people(300), folder / "people.parquet")
     (folder / "people.yaml").write_text(PEOPLE_YAML, encoding="utf-8")
     (folder / "script.py").write_text(RELEASE_SCRIPT, encoding="utf-8")
-    kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
-    environment = {
-        **kept,
-        "PYTHONPATH": str(site),
-        "PRIVSYN_OUT": str(folder / "out"),
-        "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"),
-    }
-
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
-
-    place = run(sys.executable, "-c", "import privsyn.tasks.privacy.noise as m; print(m.__file__)")
-    assert Path(place.stdout.strip()) == site / "privsyn" / "tasks" / "privacy" / "noise.py"
-    done = run(sys.executable, "script.py", "people.yaml")
-    assert done.returncode == 0, done.stderr
-    assert (Path(done.stdout.split()[-1]) / "synthetic.parquet").is_file()
+    made = run_installed(python, "script.py", "people.yaml", folder=folder)
+    assert (Path(made[-1]) / "synthetic.parquet").is_file()
     for words in (("spec", "check", "people.yaml"), ("init", "new"), ("spec", "check", "new/examples/gss.yaml")):
-        shown = run(str(site / "bin" / "privsyn"), *words)
-        assert shown.returncode == 0, shown.stderr
+        run_installed(python.with_name("privsyn"), *words, folder=folder)
     assert (folder / "new" / "deployments" / "prefect.yaml").is_file()
 
 

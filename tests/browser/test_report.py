@@ -11,8 +11,8 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
-from privsyn.report.explanations import list_worst_pairs
-from privsyn.report.page import render
+from privsyn.evaluation.report.explanations import list_worst_pairs
+from privsyn.evaluation.report.page import render
 from tests.support.evaluations import make_evaluation
 
 pytestmark = pytest.mark.browser
@@ -49,9 +49,7 @@ def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_it_opens_without_network_and_without_a_word_on_the_console(page: Any) -> None:
     assert len(page.requested) == 1 and page.requested[0].startswith("file://")
     assert page.console == []
-
-
-def test_every_chart_is_drawn(page: Any) -> None:
+    # Every chart is drawn.
     empty = page.execute_script(
         "return [...document.querySelectorAll('.chart')].filter(c => !c.querySelector('svg .role-mark path, "
         "svg .role-mark line')).map(c => c.dataset.spec + ' ' + c.dataset.table)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,23 +13,20 @@ import pytest
 
 from privsyn.api.ledger import LedgerView
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.artifacts import StepKind
-from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
+from privsyn.data_contracts.mechanism_options import MOST_ROUNDS
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, release_steps, say
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import adaptive
-from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.kept import Kept
-from tests.support.releases import release_in_process
+from tests.support.releases import run
 from tests.support.specs import COLUMNS, changed, make_spec, people
 
 ROUNDS = {"rounds": 2, "share": 0.6, "scores": 0.2, "triples": True}
@@ -56,10 +52,6 @@ def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
 def released(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
     """A release of ``spec``, the same for every test that asks for it."""
     return kept.once(lambda: run(spec))
-
-
-def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
-    return release_in_process(spec, Settings(), **how)
 
 
 def stages(summary: ReleaseSummary) -> dict[str, dict[str, Any]]:
@@ -89,11 +81,7 @@ def test_each_round_has_its_own_entries_and_the_whole_costs_what_a_release_costs
         paid = Fraction(stage["rho_spent"])
         assert Fraction(999_999, 10**6) * charged[step] < paid <= charged[step] + Fraction(1, 10**30)
         assert stage["reason"]
-
-
-def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(
-    spec: ReleaseSpec, released: ReleaseSummary
-) -> None:
+    # What a round asked is released with its receipts and can be read.
     folder = Path(released.released)
     for n in (2, 3):
         receipts = read_receipts(pq.read_table(folder / f"marginals/round_{n}_scores_receipts.parquet"))
@@ -124,32 +112,6 @@ def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(
     assert released.rho == without.rho
 
 
-def facts(steps: Sequence[Step], request: Request) -> list[tuple[object, ...]]:
-    """All that two equal steps have in common but for their code."""
-    return [
-        (
-            *(type(s), s.name, s.title, s.kind, s.inputs, s.outputs, s.version, s.published, s.limit),
-            *(s.settings_json(request), say(s.words, request)),
-            (s.share, s.look.words, say(s.look.reason, request)) if isinstance(s, ReleaseStep) else None,
-        )
-        for s in steps
-    ]
-
-
-def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
-    request = Request(make_spec())
-    assert facts(build_steps(request), request) == facts(STEPS, request)
-    first_round = build_steps(Request(make_spec(adaptive={"rounds": 1})))[8:13]
-    assert [(step.name, step.kind) for step in first_round] == [
-        ("refine_codes_2", StepKind.POSTPROCESS),
-        ("rows_so_far_2", StepKind.POSTPROCESS),
-        ("residual_scores_2", StepKind.RELEASE),
-        ("select_again_2", StepKind.POSTPROCESS),
-        ("measure_again_2", StepKind.RELEASE),
-    ]
-    assert [isinstance(step, ReleaseStep) for step in first_round] == [False, False, True, False, True]
-
-
 @pytest.mark.parametrize(
     ("step", "newer"),
     [
@@ -168,21 +130,6 @@ def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
     monkeypatch.setattr(adaptive, step, replace(declared, version=declared.version + 1))
     after = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
     assert {name for name in after if after[name] != before[name]} == {newer}
-
-
-@pytest.mark.parametrize(("number", "share", "scores"), [(0, 0.5, 0.1), (1, 0.5, 0.1), (3, 0.7, 0.3), (9, 0.1, 0.9)])
-def test_the_rounds_share_the_third_stage_exactly(number: int, share: float, scores: float) -> None:
-    whole = Fraction(73, 100)
-    request = Request(make_spec(adaptive={"rounds": number, "share": share, "scores": scores}))
-    paid = {step.name: step.share for step in release_steps(build_steps(request))}
-    further = {name: part for name, part in paid.items() if name.startswith(("residual_scores_", "measure_again_"))}
-    assert len(further) == 2 * number
-    assert paid["measure_marginals"] + sum(further.values()) == whole
-    if number:
-        parts = Adaptive(rounds=number, rounds_share=share, scores_share=scores).exact_rounds()
-        assert parts.first + number * (parts.scores + parts.measurement) == whole
-        assert parts.scores == whole * Fraction(repr(share)) * Fraction(repr(scores)) / number
-        assert {further[f"residual_scores_{n}"] for n in range(2, number + 2)} == {parts.scores}
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from privsyn.pipelines.one_shot import STEPS
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.commands import privsyn, use_no_server
+from tests.support.releases import read_files, spent
 from tests.support.specs import PEOPLE_YAML, people
 
 Save = Callable[..., str]
@@ -82,15 +83,6 @@ def refused(result: Result, code: int, *words: str) -> None:
         assert word in shown(result)
 
 
-def spent() -> Any:
-    found = Ledger(Settings().ledger).summary("people")
-    return found[0].rho if found else 0
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
     result = privsyn("release", spec, "--json")
     assert result.exit_code == 0, result.output
@@ -102,6 +94,18 @@ def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
     assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(1.0, 1e-9, "tight")))
     assert pq.read_table(Path(answer["released"]) / "synthetic.parquet").num_rows == answer["rows"]
     assert "synthetic rows" in shown(result)
+    # The second time costs nothing and says so.
+    cost = spent()
+    again = privsyn("release", spec, "--json")
+    assert answer["drawn"] == ["one_way_marginals", "indif_scores", "measure_marginals"]
+    assert {**json.loads(again.stdout), "seconds": 0} == {**answer, "seconds": 0, "drawn": []}
+    assert "no noise was drawn" in shown(again)
+    assert spent() == cost
+    other = json.loads(privsyn("release", spec, "--json", "--seed-synthesis", 7).stdout)
+    assert other["run"] != answer["run"]
+    assert spent() == cost
+    assert "noise drawn for" in running(privsyn("release", spec, "--fresh").stdout)
+    assert spent() == 2 * cost
 
 
 def test_without_json_the_result_is_on_standard_output_and_progress_is_not(direct: None, spec: Path) -> None:
@@ -113,21 +117,6 @@ def test_without_json_the_result_is_on_standard_output_and_progress_is_not(direc
         assert words not in shown(result), words
     assert "Encode (transform)" in result.stderr and OPENING in result.stderr
     assert "Encode (transform)" not in result.stdout and OPENING not in result.stdout
-
-
-def test_the_second_time_costs_nothing_and_says_so(direct: None, spec: Path) -> None:
-    first = json.loads(privsyn("release", spec, "--json").stdout)
-    cost = spent()
-    again = privsyn("release", spec, "--json")
-    assert first["drawn"] == ["one_way_marginals", "indif_scores", "measure_marginals"]
-    assert {**json.loads(again.stdout), "seconds": 0} == {**first, "seconds": 0, "drawn": []}
-    assert "no noise was drawn" in shown(again)
-    assert spent() == cost
-    other = json.loads(privsyn("release", spec, "--json", "--seed-synthesis", 7).stdout)
-    assert other["run"] != first["run"]
-    assert spent() == cost
-    assert "noise drawn for" in running(privsyn("release", spec, "--fresh").stdout)
-    assert spent() == 2 * cost
 
 
 def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path, save: Save) -> None:
@@ -216,18 +205,6 @@ def test_an_unexpected_error_is_1_without_its_text(direct: None, spec: Path, mon
     assert "ZeroDivisionError: CANARY-VALUE" in shown_whole.stderr
 
 
-def test_an_interrupted_run_is_1_and_says_how_to_go_on(
-    direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(proposal: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli.release, "_run_here", stop)
-    result = privsyn("release", spec)
-    assert result.exit_code == 1
-    assert "Run the same command again" in shown(result)
-
-
 def test_sigterm_ends_a_run_as_an_interrupt_does(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(proposal: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -243,6 +220,13 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(direct: None, spec: Path, monke
         signal.signal(signal.SIGTERM, before)
     assert result.exit_code == 1
     assert "stopped. Run the same command again" in shown(result)
+
+    def interrupt(proposal: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.release, "_run_here", interrupt)
+    result = privsyn("release", spec)
+    assert result.exit_code == 1 and "stopped. Run the same command again" in shown(result)
 
 
 def test_a_named_server_that_does_not_answer_is_2_and_nothing_is_reserved(
@@ -298,7 +282,7 @@ def test_a_draft_is_filled_checked_and_released(direct: None, places: Path, save
     head = head.replace("unit: TODO", "unit: {records_per_person: 1}")
     head = head.replace("budget: TODO", "budget: {epsilon: 2, delta: 1.0e-9}")
     draft.write_text(head + "columns:" + SPEC.partition("columns:")[2], encoding="utf-8")
-    before = files(places)
+    before = read_files(places)
     for arguments in ((), ("--data", data)):
         checked = privsyn("spec", "check", draft, *arguments)
         assert checked.exit_code == 0, checked.output
@@ -306,7 +290,7 @@ def test_a_draft_is_filled_checked_and_released(direct: None, places: Path, save
         assert ("PRIVATE - do not share" in checked.stdout) == bool(arguments)
         assert bool(checked.stderr) == bool(arguments)
         assert all(line.startswith("PRIVATE: ") for line in checked.stderr.splitlines())
-    kept = {name: content for name, content in files(places).items() if "/private/checks/" not in name}
+    kept = {name: content for name, content in read_files(places).items() if "/private/checks/" not in name}
     assert kept == before  # checking spends nothing, and writes nothing but that the table was checked
     assert load_spec(draft).dataset == "people"
     assert privsyn("release", draft).exit_code == 0
@@ -343,10 +327,7 @@ def test_the_ledger_of_a_data_set(direct: None, spec: Path) -> None:
     assert answer["spent"]["rho"] == str(convert_epsilon_to_rho(1.0, 1e-9, "tight"))
     assert [entry["event"] for entry in answer["entries"]].count("spent") == 3
     assert {entry["run"] for entry in answer["entries"]} == {run}
-
-
-def test_a_ledger_that_does_not_add_up_is_1(direct: None, spec: Path) -> None:
-    privsyn("release", spec)
+    # A ledger that does not add up is 1.
     with closing(sqlite3.connect(Settings().ledger)) as database, database:
         database.execute("UPDATE ledger SET entries = 5")
     for arguments in ((), ("people",)):
@@ -360,18 +341,6 @@ def test_a_ledger_that_does_not_add_up_is_1(direct: None, spec: Path) -> None:
     assert answer["verified"] is False
     assert answer["problems"]
     assert answer["datasets"]
-
-
-def test_a_broken_ledger_is_1_and_nothing_is_read(direct: None, spec: Path) -> None:
-    Path(Settings().ledger).write_bytes(b"this is not a database" * 100)
-    refused(privsyn("release", spec), 1, "ledger")
-    assert list(Settings().private_root.glob("store/people/*")) == []
-
-
-def test_help_and_wrong_arguments(places: Path) -> None:
-    assert "release" in privsyn("--help").stdout
-    assert privsyn("release").exit_code == 2
-    assert privsyn("release", "a.yaml", "--epsilon", "many").exit_code == 2
 
 
 def run_whole(*arguments: object) -> subprocess.CompletedProcess[str]:

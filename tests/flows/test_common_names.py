@@ -15,7 +15,6 @@ from privsyn.server import release_server
 from privsyn.server.environment import build_prefect_command
 from tests.support.specs import PEOPLE_YAML, people
 from tests.support.user_folder import (
-    COMMON_NAMES,
     RELEASE_SCRIPT,
     imported_modules,
     write_modules_of_common_names,
@@ -41,13 +40,6 @@ def run(folder: Path, *command: str) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.mark.slow
-def test_a_script_gets_both_its_own_modules_and_a_release(folder: Path) -> None:
-    shown = run(folder, sys.executable, "script.py", "people.yaml")
-    assert (Path(shown.split()[-1]) / "synthetic.parquet").is_file()
-    assert set(imported_modules(folder)) == set(COMMON_NAMES) - {"flows/other.py"}
 
 
 @pytest.mark.slow

@@ -15,15 +15,15 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
-from privsyn.storage.record_kinds import (
+from privsyn.storage.records import (
     CounterRecord,
     GenerationRecord,
     LedgerRecord,
+    Records,
     RequestRecord,
     RunRecord,
     VersionsRecord,
 )
-from privsyn.storage.records import Records
 from tests.support.releases import few, run
 from tests.support.specs import people
 
@@ -78,11 +78,7 @@ def test_records_of_another_shape_are_refused_in_words(spec: ReleaseSpec) -> Non
         path.write_text(text)
     assert Ledger(Settings().ledger).export() == before
     assert run(spec).drawn == ()
-
-
-def test_a_step_without_one_of_its_tables_is_a_damaged_record(spec: ReleaseSpec) -> None:
-    run(spec)
-    folder, before = Settings().private_root / "records" / "people", Ledger(Settings().ledger).export()
+    # A step without one of its tables is a damaged record.
     path = next(p for p in folder.glob("step-*.json") if '"one_way_marginals"' in p.read_text())
     content = json.loads(path.read_text())
     content["tables"]["nois{"] = content["tables"].pop("noisy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ from privsyn.base.settings import Settings
 from privsyn.counting.engine import LocalEngine
 from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.engine_choice import EngineChoice
-from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.release_spec import EngineChoice, ReleaseSpec
 from privsyn.engine.opening import choose_engine
 from privsyn.extras.dask.dask_engine import DaskEngine, _call_write
 from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.folder import ReleaseSummary
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.counting import CodeTable
@@ -159,8 +160,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
         patch.setattr(LocalEngine, "rows", lambda *a, **k: pytest.fail("the second run counts nothing"))
         again = run(spec, noise=noise)
     assert (again.run, again.drawn, noise.draws) == (there.run, (), draws), "the engine is part of a key"
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
-    assert tables(here.released) == tables(there.released)
+    check_same_here(spec, there)
     assert cluster.scheduler_address not in (Path(there.released) / "manifest.json").read_text(encoding="utf-8")
 
 
@@ -168,55 +168,33 @@ def test_two_workers_give_the_local_counts_with_one_draw(
 def test_a_column_that_is_not_measured_is_drawn_here(places: Path, folder: str, cluster: Any) -> None:
     spec = make_spec({**FEW, "income": {**COLUMNS["income"], "measured": False}}, data=folder, **QUICK)
     there = run(on(spec, kind="dask"), noise=NoNoise())
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
-    assert tables(here.released) == tables(there.released)
+    check_same_here(spec, there)
     made = pq.read_table(Path(there.released) / "synthetic.parquet")
     assert made["income"].null_count == 0 and made.column_names == ["age", "income", "region"]
 
 
-def slow_counting(folder: str) -> None:
-    """On a worker: each partition takes half a second more, and leaves a file named for the worker when done."""
-    from privsyn.counting import partitions
+def slow_down(marks: str, place: str, at_its_end: bool) -> None:
+    """On a worker: what ``place`` names takes half a second more; it leaves a file named for the worker as it begins.
 
-    count = partitions.count_partition
-
-    def slowly(part: Any, *arguments: Any, **named: Any) -> Any:
-        found = count(part, *arguments, **named)
-        time.sleep(0.5)
-        (Path(folder) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
-        return found
-
-    partitions.count_partition = slowly
-
-
-def slow_making(folder: str) -> None:
-    """On a worker: each part takes half a second more once its rows are drawn, and says so before."""
-    from privsyn.counting import part_files
-
-    write = part_files.write_parquet
-
-    def slowly(*arguments: Any) -> None:
-        (Path(folder) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
-        time.sleep(0.5)
-        write(*arguments)
-
-    part_files.write_parquet = slowly
-
-
-def slow_method(folder: str, place: str) -> None:
-    """On a worker: a method of what makes parts says that it began, and takes half a second more."""
-    from privsyn.counting import synthetic_parts
-
-    owner, name = place.split(".")
-    make = getattr(getattr(synthetic_parts, owner), name)
+    ``at_its_end``: the file is there once its work is done.
+    """
+    module, *path, name = place.split(".")
+    owner = functools.reduce(getattr, path, importlib.import_module(f"privsyn.counting.{module}"))
+    make = getattr(owner, name)
 
     @functools.wraps(make)  # a bound method is sent to another worker by its name
-    def slowly(*arguments: Any) -> Any:
-        (Path(folder) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    def slowly(*arguments: Any, **named: Any) -> Any:
+        mark = Path(marks) / f"{os.getpid()}-{time.monotonic_ns()}"
+        if not at_its_end:
+            mark.touch()
+            time.sleep(0.5)
+            return make(*arguments, **named)
+        found = make(*arguments, **named)
         time.sleep(0.5)
-        return make(*arguments)
+        mark.touch()
+        return found
 
-    setattr(getattr(synthetic_parts, owner), name, slowly)
+    setattr(owner, name, slowly)
 
 
 def kill_first(marks: Path, killed: list[int]) -> None:
@@ -229,27 +207,37 @@ def kill_first(marks: Path, killed: list[int]) -> None:
         time.sleep(0.01)
 
 
+@contextmanager
+def killing(cluster: Any, places: Path, place: str, *, at_its_end: bool = False) -> Iterator[Any]:
+    """A client, and while it is there the first worker that comes to ``place`` is killed: others take its work."""
+    (marks := places / "marks").mkdir()
+    killed = list[int]()
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.run(slow_down, str(marks), place, at_its_end)
+        pids = set(client.run(os.getpid).values())
+        killer = threading.Thread(target=kill_first, args=(marks, killed), daemon=True)
+        killer.start()
+        yield client
+        killer.join(10)
+        assert killed, "no worker came to this place"
+        assert killed[0] in pids and killed[0] not in set(client.run(os.getpid).values())
+
+
+def check_same_here(spec: ReleaseSpec, there: ReleaseSummary, noise: NoNoise | None = None) -> None:
+    """The release of these rows without a cluster has the same bytes."""
+    again = spec.model_copy(update={"dataset": "again"})
+    here = run(again, noise=noise or NoNoise(), new_dataset="the same, here")
+    assert tables(here.released) == tables(there.released)
+
+
 def test_a_worker_that_is_killed_in_mid_run_loses_nothing(places: Path, folder: str, cluster: Any) -> None:
     """It dies with finished partitions in its memory and another under way: they are counted again, by others."""
-    marks = places / "marks"
-    marks.mkdir()
-    spec, killed = few(folder), list[int]()
-    with distributed.Client(cluster, set_as_default=False) as client:
-        client.run(slow_counting, str(marks))
-        pids = set(client.run(os.getpid).values())
-
-        killer = threading.Thread(target=kill_first, args=(marks, killed))
-        killer.start()
-        noise = Counted()
+    spec, noise, again = few(folder), Counted(), Counted()
+    with killing(cluster, places, "partitions.count_partition", at_its_end=True):
         there = run(on(spec, kind="dask"), noise=noise)
-        killer.join()
-        assert killed[0] in pids
-        assert killed[0] not in set(client.run(os.getpid).values())
     check_money()
-    again = Counted()
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=again, new_dataset="the same, here")
+    check_same_here(spec, there, again)
     assert noise.draws == again.draws
-    assert tables(here.released) == tables(there.released)
 
 
 def test_counts_in_several_passes_over_padded_rows(
@@ -452,50 +440,27 @@ def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places:
 
 
 @pytest.mark.slow
-def test_workers_make_the_rows_of_shards_and_one_that_is_killed_changes_none(
-    places: Path, folder: str, cluster: Any
+@pytest.mark.parametrize(
+    "place",
+    [
+        "part_files.write_parquet",
+        *(f"synthetic_parts.{name}" for name in ("CoreParts.refine", "WholeParts.make", "DecodedParts.make")),
+    ],
+)
+def test_a_worker_that_is_killed_while_it_makes_rows_changes_none(
+    places: Path, folder: str, cluster: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bytes as here, from workers that write the parts; a worker dies in the middle of one."""
-    marks = places / "marks"
-    marks.mkdir()
-    spec, killed = few(folder, synthesis={"sweeps": 2, "rows": 900, "shard_rows": 100}), list[int]()
-    with distributed.Client(cluster, set_as_default=False) as client:
-        client.run(slow_making, str(marks))
-        killer = threading.Thread(target=kill_first, args=(marks, killed))
-        killer.start()
+    """It dies while shards are written, moved together, given their last attributes, or decoded."""
+    measured = itertools.cycle([*[0] * 3, *[1] * 3])  # of three shards nothing, of all together too much: each is moved
+    monkeypatch.setattr("privsyn.tasks.synthesis.shards.measure_residuals", lambda residuals: next(measured))
+    spec = few(folder, synthesis={"sweeps": 2, "rows": 300, "shard_rows": 100})
+    with killing(cluster, places, place) as client:
         there = run(on(spec, kind="dask"), noise=NoNoise())
-        killer.join()
-        assert killed[0] not in set(client.run(os.getpid).values())
         for names in client.run(modules_of_a_worker).values():
             assert [name for name in names if name.startswith(FORBIDDEN_TO_MAKERS)] == []
     check_money()
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
-    assert tables(here.released) == tables(there.released)
-    assert len(list((Path(there.released) / "synthetic").iterdir())) == 9
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["CoreParts.refine", "WholeParts.make", "DecodedParts.make"])
-def test_a_worker_that_is_killed_in_a_later_phase_changes_no_row(
-    places: Path, folder: str, cluster: Any, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It dies while the shards are moved together, given their last attributes, or decoded."""
-    measured = itertools.cycle([*[0] * 3, *[1] * 3])  # of three shards nothing, of all together too much: each is moved
-    monkeypatch.setattr("privsyn.tasks.synthesis.shards.measure_residuals", lambda residuals: next(measured))
-    marks = places / "marks"
-    marks.mkdir()
-    spec, killed = few(folder, synthesis={"sweeps": 2, "rows": 300, "shard_rows": 100}), list[int]()
-    with distributed.Client(cluster, set_as_default=False) as client:
-        client.run(slow_method, str(marks), place)
-        killer = threading.Thread(target=kill_first, args=(marks, killed), daemon=True)
-        killer.start()
-        there = run(on(spec, kind="dask"), noise=NoNoise())
-        killer.join(10)
-        assert killed, "no worker came to this phase"
-        assert killed[0] not in set(client.run(os.getpid).values())
-    check_money()
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
-    assert tables(here.released) == tables(there.released)
+    check_same_here(spec, there)
+    assert len(list((Path(there.released) / "synthetic").iterdir())) == 3
 
 
 @pytest.mark.slow
@@ -503,19 +468,12 @@ def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
     places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same repairs, noise and released bytes as from rows that are encoded at once."""
-    marks = places / "marks"
-    marks.mkdir()
-    spec, killed = few(folder), list[int]()
+    spec = few(folder)
     here = run(spec, noise=NoNoise())
     monkeypatch.setattr("privsyn.counting.partitions.PART_ROWS", 100)
-    with distributed.Client(cluster, set_as_default=False) as client:
-        client.run(slow_making, str(marks))
-        killer = threading.Thread(target=kill_first, args=(marks, killed))
-        killer.start()
+    with killing(cluster, places, "part_files.write_parquet"):
         again = spec.model_copy(update={"dataset": "again"})
         there = run(on(again, kind="dask"), noise=NoNoise(), new_dataset="the same, there")
-        killer.join()
-        assert killed[0] not in set(client.run(os.getpid).values())
     assert tables(here.released) == tables(there.released)
     store = places / "out" / "private" / "store"
     for step in ("encode-*-encoded_rows", "recode_rows-*-recoded_rows"):
@@ -565,8 +523,7 @@ def test_workers_that_make_rows_are_told_of_no_private_file(
     assert [path for path in public.rglob("*") if path.is_file()] == []
     for name in ("PRIVSYN_DASK_PUBLIC", "PRIVSYN_DASK_PUBLIC_FOLDER"):
         monkeypatch.delenv(name)
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
-    assert tables(here.released) == tables(there.released)
+    check_same_here(spec, there)
 
 
 @pytest.mark.slow

@@ -36,12 +36,3 @@ def test_the_readme_runs_in_an_empty_folder(
     assert isinstance(names["release"], privsyn.Release)
     assert names["release"].table.column_names == list(names["table"].columns)
     assert "std_error" in capsys.readouterr().out
-
-
-def test_the_readme_has_five_lines_of_python() -> None:
-    assert len([line for line in python_of("README.md").splitlines() if line]) == 5
-
-
-def test_a_page_s_python_is_found() -> None:
-    assert "privsyn.release(" in python_of("README.md") and "privsyn.draft_spec(" in python_of("docs/python.md")
-    assert "```" not in python_of("docs/python.md") and "##" not in python_of("docs/python.md")

@@ -86,6 +86,9 @@ def test_the_report_is_private_and_the_figures_are_its_json(made: ReleaseSummary
     text = report.html.read_text(encoding="utf-8")
     assert Evaluation.model_validate_json(report.figures.read_text(encoding="utf-8")) == report.evaluation
     assert "PRIVATE. Do not release this page." in re.sub(r"<[^>]+>|\s+", " ", text).replace("  ", " ")
+    for metric in report.evaluation.release.metrics:
+        if metric.value is not None:
+            assert metric.low <= metric.value <= (np.inf if metric.high is None else metric.high), metric.name
 
 
 def test_it_changes_nothing_but_its_report_spends_nothing_and_repeats_itself(
@@ -112,6 +115,15 @@ def test_errors_by_hand(made: ReleaseSummary, report: Report) -> None:
     assert found["region"].l1 == pytest.approx(float((shares[0] - shares[1]).abs().sum()))
     assert found["region"].labels == ("north", "south", "east", "other")
     assert found["age"].ordered and not found["region"].ordered
+    # The noise band is the budget s.
+    folder, precision = Path(made.released) / "marginals", 0.0
+    for name in ("one_way_receipts", "measured_receipts"):
+        receipts = pq.read_table(folder / f"{name}.parquet").to_pylist()
+        precision += sum(r["sigma"] ** -2 for r in receipts if r["attributes"] == ["happy"])
+    sigma = precision**-0.5
+    one_way = next(o for o in report.evaluation.one_ways if o.column == "happy")
+    assert one_way.noise_sd == pytest.approx((sigma / made.rows, sigma / made.rows))
+    assert one_way.noise_l1 == pytest.approx(2 * sigma / made.rows * np.sqrt(2 / np.pi))
 
 
 @pytest.mark.slow
@@ -159,18 +171,6 @@ def test_causes_follow_what_was_measured(made: ReleaseSummary, report: Report) -
     assert {"measured", "consistent", "synthetic"} <= set(stages)
 
 
-def test_the_noise_band_is_the_budget_s(made: ReleaseSummary, report: Report) -> None:
-    """sigma from the released receipts, of both times it was measured; happy has two fine cells, one a bin."""
-    folder, precision = Path(made.released) / "marginals", 0.0
-    for name in ("one_way_receipts", "measured_receipts"):
-        receipts = pq.read_table(folder / f"{name}.parquet").to_pylist()
-        precision += sum(r["sigma"] ** -2 for r in receipts if r["attributes"] == ["happy"])
-    sigma = precision**-0.5
-    one_way = next(o for o in report.evaluation.one_ways if o.column == "happy")
-    assert one_way.noise_sd == pytest.approx((sigma / made.rows, sigma / made.rows))
-    assert one_way.noise_l1 == pytest.approx(2 * sigma / made.rows * np.sqrt(2 / np.pi))
-
-
 def test_a_hold_out_brings_the_attack_and_an_honest_test(made: ReleaseSummary, report: Report, save: Save) -> None:
     later = save(people(300, seed=9), "later.parquet")
     with_it = by_name(report_on(made, {"labels": "auto"}, holdout=later).evaluation.release.metrics)
@@ -194,12 +194,6 @@ def test_optional_metrics_are_there_when_asked_for(made: ReleaseSummary) -> None
     metrics = by_name(report_on(made, spec).evaluation.release.metrics)
     assert {"svm:happy", "svm:region", "group_k_marginal", "pie_chart", "gini", "pay_gap"} <= set(metrics)
     assert all(m.value is not None for n, m in metrics.items() if n != "membership")
-
-
-def test_every_value_lies_in_its_range(report: Report) -> None:
-    for metric in report.evaluation.release.metrics:
-        if metric.value is not None:
-            assert metric.low <= metric.value <= (np.inf if metric.high is None else metric.high), metric.name
 
 
 def privsyn(*arguments: object) -> Result:
@@ -288,17 +282,31 @@ def test_a_release_with_damaged_tables_is_refused(made: ReleaseSummary, tmp_path
     assert result.exit_code == 2 and "RELEASE" in shown and "damaged" in shown, shown
 
 
-@pytest.mark.parametrize("run", ["../../released/leak", "", "a/b", "x\\0y", "."])
-def test_a_manifest_cannot_send_the_report_elsewhere(
-    made: ReleaseSummary, home: Path, tmp_path: Path, run: str
+def rename(name: str) -> Callable[[dict[str, Any]], Any]:
+    """What sends the report to another run's place."""
+    return lambda manifest: manifest.update(run=name)
+
+
+EDITED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    **{repr(name): (rename(name), "") for name in ("../../released/leak", "", "a/b", "x\0y", ".")},
+    "other codes": (lambda manifest: manifest["spec"]["columns"]["age"].update(bins=25), "from another version"),
+    "figures": (lambda manifest: manifest["files"].pop("synthetic.parquet"), "Name the release itself"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITED)
+def test_a_folder_with_another_manifest_is_refused_and_nothing_is_written(
+    made: ReleaseSummary, home: Path, tmp_path: Path, edit: str
 ) -> None:
-    folder = tmp_path / "copy"
+    folder, (change, words) = tmp_path / "copy", EDITED[edit]
     shutil.copytree(made.released, folder)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "run": run.replace("\\0", "\0")}), encoding="utf-8")
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     before = contents(home), contents(tmp_path)
-    result = privsyn(folder, "--data", tmp_path.parent / "nothing.parquet")
-    assert result.exit_code == 2, result.stderr
+    result = privsyn(folder, *([] if words else ["--data", tmp_path.parent / "nothing.parquet"]))
+    shown = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and words in shown and "Read tables" not in shown, shown
     assert (contents(home), contents(tmp_path)) == before
 
 
@@ -320,27 +328,6 @@ def test_a_new_private_root_is_its_owners_only(made: ReleaseSummary, home: Path,
         if folder.is_dir():
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
     assert stat.S_IMODE((tmp_path / "fresh" / "private").stat().st_mode) == 0o700
-
-
-def test_a_release_of_other_codes_is_refused_before_rows_are_read(made: ReleaseSummary, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(made.released, folder)
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    manifest["spec"]["columns"]["age"]["bins"] = 25
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    result = privsyn(folder)
-    shown = " ".join(result.stderr.split())
-    assert result.exit_code == 2 and "from another version" in shown and "Read tables" not in shown
-
-
-def test_figures_are_no_release(made: ReleaseSummary, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(made.released, folder)
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    del manifest["files"]["synthetic.parquet"]
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    result = privsyn(folder)
-    assert result.exit_code == 2 and "Name the release itself" in " ".join(result.stderr.split())
 
 
 @pytest.mark.slow

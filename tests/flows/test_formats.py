@@ -11,24 +11,23 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from privsyn.api.ledger import LedgerView
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.cli import app
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary, add_formats, is_whole
 from privsyn.storage.released_files import read_manifest
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.commands import privsyn
 from tests.support.described import ABOUT
 from tests.support.kept import Kept
 from tests.support.places import FIXTURES
-from tests.support.releases import few, run
+from tests.support.releases import few, read_files, run
 from tests.support.specs import changed, people
 
 OLD = FIXTURES / "released_0_2_0"
@@ -48,10 +47,6 @@ def first(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
     return kept.once(lambda: run(spec))  # type: ignore[no-any-return]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
 def entries() -> int:
     return Ledger(Settings().ledger).summary("people")[0].entries
 
@@ -61,12 +56,12 @@ def disagreements() -> list[str]:
 
 
 def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    folder, before, paid = Path(first.released), contents(Path(first.released)), entries()
+    folder, before, paid = Path(first.released), read_files(Path(first.released)), entries()
     more = changed(spec, formats=["parquet", "csv"], about=ABOUT)
     check_request(propose_release(more, Settings()))
     second = run(more)
     assert (second.drawn, second.run, entries()) == ((), first.run, paid)
-    after = contents(folder)
+    after = read_files(folder)
     assert set(after) - set(before) == {"synthetic.csv"}
     assert {n for n in before if before[n] != after[n]} == {
         *("README.md", "croissant.json", "datapackage.json", "manifest.json", "registry.yaml")
@@ -76,32 +71,30 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec, fi
     assert is_whole(folder)
     assert disagreements() == []
     run(more)
-    assert contents(folder) == after
+    assert read_files(folder) == after
     columns = {n: c.model_dump() for n, c in spec.columns.items()}
     worded = changed(spec, columns={**columns, "age": {**columns["age"], "description": "age at interview"}})
     check_request(propose_release(worded, Settings()))
     assert (run(worded).drawn, entries()) == ((), paid)
     assert "age at interview" in (folder / "README.md").read_text()
     run(spec)
-    assert contents(folder) == before
+    assert read_files(folder) == before
 
 
 def test_a_csv_like_the_source_reruns_the_publishing_only(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     first, paid = run(changed(spec, formats=["parquet", "csv"])), entries()
-    before = contents(Path(first.released))
+    before = read_files(Path(first.released))
     second = run(changed(spec, formats=["parquet", "csv"], like="source"))
     assert (second.drawn, second.run, entries()) == ((), first.run, paid)
-    after = contents(Path(first.released))
+    after = read_files(Path(first.released))
     assert set(after) == set(before) and after["synthetic.parquet"] == before["synthetic.parquet"]
     assert "written as the source's files are" in after["README.md"].decode()
     assert 'dec = "."' in after["README.md"].decode() and "like" not in json.loads(before["manifest.json"])["spec"]
     assert is_whole(Path(first.released)) and disagreements() == []
-
-
-def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec, first: ReleaseSummary) -> None:
+    # The manifest holds the csv to its bytes.
     folder = Path(run(changed(spec, formats=["parquet", "csv"])).released)
     listed = json.loads((folder / "manifest.json").read_text())["files"]
-    assert set(listed) == set(contents(folder)) - {"manifest.json"}
+    assert set(listed) == set(read_files(folder)) - {"manifest.json"}
     with (folder / "synthetic.csv").open("a") as file:
         file.write("1,2,3\r\n")
     assert not is_whole(folder)
@@ -113,12 +106,12 @@ def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec, first: Relea
 def test_a_format_added_later_is_the_one_that_was_asked_for(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     asked = run(changed(spec, formats=["parquet", "csv"], about=ABOUT))
     folder = Path(asked.released)
-    wanted, paid = contents(folder), entries()
+    wanted, paid = read_files(folder), entries()
     run(changed(spec, about=ABOUT))
-    assert "synthetic.csv" not in contents(folder)
+    assert "synthetic.csv" not in read_files(folder)
     added = add_formats(asked.run, ["csv"], Settings())
     assert (added.folder, added.files) == (folder, ("synthetic.csv",))
-    assert contents(folder) == wanted
+    assert read_files(folder) == wanted
     assert add_formats(str(folder), ["csv"], Settings()).files == ()
     assert entries() == paid
     assert disagreements() == []
@@ -128,14 +121,14 @@ def test_what_the_command_added_stays_when_the_spec_runs_again(spec: ReleaseSpec
     """Also with other words about it, and where the folder is lost and written anew."""
     folder = Path(first.released)
     add_formats(first.run, ["csv"], Settings())
-    added, paid = contents(folder), entries()
+    added, paid = read_files(folder), entries()
     run(spec)
-    assert contents(folder) == added
+    assert read_files(folder) == added
     run(changed(spec, about=ABOUT))
-    assert contents(folder)["synthetic.csv"] == added["synthetic.csv"]
+    assert read_files(folder)["synthetic.csv"] == added["synthetic.csv"]
     shutil.rmtree(folder)
     run(spec)
-    assert contents(folder) == added
+    assert read_files(folder) == added
     assert (entries(), disagreements()) == (paid, [])
 
 
@@ -146,7 +139,7 @@ def test_the_versions_are_those_that_made_the_tables(
     """After an upgrade other words are published, and the tables are the old ones."""
     folder = Path(first.released)
     old = read_manifest(folder).versions
-    monkeypatch.setattr("privsyn.publish.versions.list_versions", lambda: {**old, "numpy": "99.0"})
+    monkeypatch.setattr("privsyn.publish.certificate_of_run.list_versions", lambda: {**old, "numpy": "99.0"})
     if lost == "record":
         (Settings().private_root / "records" / "people" / f"versions-{first.run}.json").unlink()
     else:
@@ -174,7 +167,7 @@ def test_a_run_that_ends_while_the_command_waits_is_not_undone(
     monkeypatch.setattr(Store, "lock", late)
     add_formats(first.run, ["csv"], Settings())
     folder = Path(first.released)
-    assert "synthetic.csv" in contents(folder)
+    assert "synthetic.csv" in read_files(folder)
     assert "Statistics Office" in (folder / "README.md").read_text()
     assert is_whole(folder)
 
@@ -185,7 +178,7 @@ def test_a_table_in_parts_has_its_formats_in_parts(spec: ReleaseSpec) -> None:
     mlcroissant = pytest.importorskip("mlcroissant", reason="install privsyn-flows[formats-check]")
     summary = run(changed(spec, synthesis={"sweeps": 1, "shard_rows": 1_000, "rows": 2_500}))
     folder = Path(summary.released)
-    assert {n for n in contents(folder) if n.startswith("synthetic")} == {
+    assert {n for n in read_files(folder) if n.startswith("synthetic")} == {
         f"synthetic/part-{i:05d}.parquet" for i in range(3)
     }
     added = add_formats(summary.run, ["csv"], Settings())
@@ -202,10 +195,10 @@ def test_what_is_no_whole_release_gets_no_format(first: ReleaseSummary, tmp_path
         with pytest.raises(RequestError, match="there is no release"):
             add_formats(name, ["csv"], Settings())
     (folder / "marginals" / "scores.parquet").unlink()
-    before = contents(folder)
+    before = read_files(folder)
     with pytest.raises(RequestError, match="not a whole release"):
         add_formats(folder.name, ["csv"], Settings())
-    assert contents(folder) == before
+    assert read_files(folder) == before
     shutil.rmtree(Settings().private_root)
     run_again = folder.name
     with pytest.raises(RequestError):
@@ -215,7 +208,7 @@ def test_what_is_no_whole_release_gets_no_format(first: ReleaseSummary, tmp_path
 
 def test_test_noise_is_described_to_nobody(spec: ReleaseSpec) -> None:
     summary = run(changed(spec, formats=["parquet", "csv"]), noise=NoNoise())
-    names = set(contents(Path(summary.released)))
+    names = set(read_files(Path(summary.released)))
     assert "synthetic.csv" in names
     assert not {"croissant.json", "datapackage.json", "registry.yaml"} & names
     assert "NOT PRIVATE" in (Path(summary.released) / "README.md").read_text()
@@ -258,13 +251,12 @@ def test_a_release_of_0_2_0_gets_formats_too(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_did(first: ReleaseSummary) -> None:
-    cli = CliRunner()
-    done = cli.invoke(app, ["formats", first.run, "--to", "csv", "--json"])
+    done = privsyn("formats", first.run, "--to", "csv", "--json")
     assert (done.exit_code, json.loads(done.stdout)["added"]) == (0, ["synthetic.csv"])
     assert "Cost: nothing" in done.stderr
-    again = cli.invoke(app, ["formats", first.run, "--to", "csv"])
+    again = privsyn("formats", first.run, "--to", "csv")
     assert "Added nothing: it was there. Cost: nothing." in again.stdout and again.stderr == ""
     for arguments, says in ((["--to", "xlsx"], "--to: 'xlsx' is not a format"), ([], "--to")):
-        refused = cli.invoke(app, ["formats", first.run, *arguments])
+        refused = privsyn("formats", first.run, *arguments)
         assert refused.exit_code == 2
         assert says in refused.stderr

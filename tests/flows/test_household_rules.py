@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 import privsyn
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
 from privsyn.tasks.panels.link_members import MemberLinker

@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from privsyn.answers.questions import answer
 from privsyn.api.open_release import open_release
@@ -19,9 +18,9 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
+from tests.support.documented import read_example
 from tests.support.households import ROLES, make_household_spec, make_households
 from tests.support.kept import Kept
-from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
 from tests.support.specs import make_spec
 
@@ -78,6 +77,12 @@ def test_members_come_in_the_order_of_their_roles_within_all_caps(made: Made) ->
     assert (place.groupby(rows["hid"]).diff().dropna() >= 0).all()
     for role in ("head", "partner"):
         assert (rows["role"] == role).groupby(rows["hid"]).sum().max() == 1
+    # Rules hold for every member.
+    _, rows, _ = made
+    child = rows["role"] == "child"
+    assert child.any()
+    assert (rows["age"][child] <= 24).all()
+    assert (rows["age"][~child] >= 18).all()
 
 
 @pytest.mark.slow
@@ -100,14 +105,6 @@ def test_who_lives_together_is_kept(tmp_path: Path) -> None:
     assert abs(other[0] - other[1]) < 0.05
 
 
-def test_rules_hold_for_every_member(made: Made) -> None:
-    _, rows, _ = made
-    child = rows["role"] == "child"
-    assert child.any()
-    assert (rows["age"][child] <= 24).all()
-    assert (rows["age"][~child] >= 18).all()
-
-
 def test_the_folder_says_that_the_promise_is_about_a_household(made: Made) -> None:
     _, _, folder = made
     certificate = json.loads((folder / "certificate.json").read_text())
@@ -121,9 +118,7 @@ def test_the_folder_says_that_the_promise_is_about_a_household(made: Made) -> No
     assert "Counts in `marginals/` are of households: one member of each" in note
     private = set(make_households(1_500)["hid"].to_pylist())
     assert not private & set(pd.read_csv(folder / "synthetic.csv")["hid"].astype(str))
-
-
-def test_answers_are_of_households_each_by_one_member(made: Made) -> None:
+    # Answers are of households each by one member.
     _, rows, folder = made
     answer = open_release(folder).count("sex")
     assert abs(answer["estimate"].sum() - rows["hid"].nunique()) < 0.1 * rows["hid"].nunique()
@@ -147,8 +142,7 @@ def test_the_private_report_compares_households(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_is_a_spec() -> None:
-    text = (ROOT / "docs" / "panels.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("<!-- example of households -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/panels.md", "example of households")
     spec = make_spec(example.pop("columns"), **example)
     assert spec.panel is not None
     assert spec.panel.household

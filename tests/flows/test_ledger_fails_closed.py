@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from typer.testing import CliRunner
 
-from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.ledgers import database as ledger_database
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs.spec_file import load_spec
-from tests.support.commands import use_no_server
+from tests.support import postgres
+from tests.support.commands import privsyn, use_no_server
 from tests.support.opened import watched
 from tests.support.releases import release_in_process
 from tests.support.specs import people
@@ -71,7 +69,7 @@ def refused(folder: Path, *words: str, code: int = 1) -> None:
     out = folder / "out"
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file() and p.suffix != ".lock"}
     with watched(folder / "people.parquet") as events:
-        result = CliRunner().invoke(cli.app, ["release", str(folder / "spec.yaml"), "--epsilon", "0.5"])
+        result = privsyn("release", str(folder / "spec.yaml"), "--epsilon", "0.5")
         assert events() == 0, "the private table was opened"
     assert result.exit_code == code, result.output
     assert result.stdout == ""
@@ -89,74 +87,20 @@ def ledger_file() -> Path:
 def test_the_kernel_sees_a_release_read_its_table(again: Path) -> None:
     """Without damage the same request reads the table: the watch can tell."""
     with watched(again / "people.parquet") as events:
-        result = CliRunner().invoke(cli.app, ["release", str(again / "spec.yaml"), "--epsilon", "0.5"])
+        result = privsyn("release", str(again / "spec.yaml"), "--epsilon", "0.5")
         assert result.exit_code == 0, result.output
         assert events() > 0
 
 
-def garble(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.write_bytes(b"this is no database " * 500)
-
-
-def cut(path: Path, _: pytest.MonkeyPatch) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def blank(path: Path, _: pytest.MonkeyPatch) -> None:
-    whole = path.read_bytes()
-    path.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
-
-
-def edit(path: Path, _: pytest.MonkeyPatch) -> None:
-    tamper(f"sqlite:///{path}", "UPDATE entries SET rho = '1/1000000' WHERE id = 1")
-
-
-def shorten(path: Path, _: pytest.MonkeyPatch) -> None:
-    tamper(f"sqlite:///{path}", "DELETE FROM entries WHERE id = 6")
-
-
-def forget_triggers(path: Path, _: pytest.MonkeyPatch) -> None:
+def execute(path: Path, statement: str) -> None:
     with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("DROP TRIGGER entries_no_delete")
+        database.execute(statement)
 
 
-def newer(path: Path, _: pytest.MonkeyPatch) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE ledger SET version = 99")
-
-
-def other_tables(path: Path, _: pytest.MonkeyPatch) -> None:
+def anew(path: Path, make: Callable[[Path], Any]) -> None:
+    """Put something else in the ledger's place."""
     path.unlink()
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE ledger (x)")
-
-
-def lose(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-
-
-def empty(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.write_bytes(b"")
-
-
-def start_anew(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    Ledger(path)
-
-
-def folder(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def pipe(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def dangle(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    path.symlink_to("gone")
+    make(path)
 
 
 def fill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,31 +126,49 @@ def protect(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_database.os, "open", refuse)
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (garble, ("damaged or not a ledger", "backup")),
-        (cut, ("ledger", "backup")),
-        (blank, ("ledger", "backup")),
-        (edit, ("does not add up", "entry 1", "backup")),
-        (shorten, ("does not add up", "backup")),
-        (forget_triggers, ("does not add up", "trigger")),
-        (newer, ("schema version 99", "Use the version of privsyn-flows")),
-        (other_tables, ("damaged or not a ledger",)),
-        (lose, ("is missing", "Restore it from a backup")),
-        (empty, ("is missing", "Restore it from a backup")),
-        (start_anew, ("charged to another ledger", "PRIVSYN_LEDGER")),
-        (folder, ("ledger", "cannot be opened")),
-        (pipe, ("ledger", "is not a regular file")),
-        (dangle, ("is missing",)),
-        (fill, ("the disk is full", "Free some space")),
-        (protect, ("cannot be opened for writing", "right to write")),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
+DAMAGES: dict[str, tuple[Damage, tuple[str, ...]]] = {
+    "garbled": (lambda path, _: path.write_bytes(b"no database " * 900), ("damaged or not a ledger", "backup")),
+    "cut": (lambda path, _: os.truncate(path, path.stat().st_size // 2), ("ledger", "backup")),
+    "blank": (
+        lambda path, _: path.write_bytes(path.read_bytes()[:8192] + bytes(path.stat().st_size - 8192)),
+        ("ledger", "backup"),
+    ),
+    "edited": (
+        lambda path, _: tamper(f"sqlite:///{path}", "UPDATE entries SET rho = '1/1000000' WHERE id = 1"),
+        ("does not add up", "entry 1", "backup"),
+    ),
+    "shortened": (
+        lambda path, _: tamper(f"sqlite:///{path}", "DELETE FROM entries WHERE id = 6"),
+        ("does not add up", "backup"),
+    ),
+    "without a trigger": (
+        lambda path, _: execute(path, "DROP TRIGGER entries_no_delete"),
+        ("does not add up", "trigger"),
+    ),
+    "of a later version": (
+        lambda path, _: execute(path, "UPDATE ledger SET version = 99"),
+        ("schema version 99", "Use the version of privsyn-flows"),
+    ),
+    "with other tables": (
+        lambda path, _: anew(path, lambda new: execute(new, "CREATE TABLE ledger (x)")),
+        ("damaged or not a ledger",),
+    ),
+    "lost": (lambda path, _: path.unlink(), ("is missing", "Restore it from a backup")),
+    "empty": (lambda path, _: path.write_bytes(b""), ("is missing", "Restore it from a backup")),
+    "begun anew": (lambda path, _: anew(path, Ledger), ("charged to another ledger", "PRIVSYN_LEDGER")),
+    "a folder": (lambda path, _: anew(path, Path.mkdir), ("ledger", "cannot be opened")),
+    "a pipe": (lambda path, _: anew(path, os.mkfifo), ("ledger", "is not a regular file")),
+    "a link to nothing": (lambda path, _: anew(path, lambda new: new.symlink_to("gone")), ("is missing",)),
+    "on a full disk": (fill, ("the disk is full", "Free some space")),
+    "protected": (protect, ("cannot be opened for writing", "right to write")),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_ledger_that_cannot_be_trusted_stops_a_release_before_its_data(
-    again: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage, words: tuple[str, ...]
+    again: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
+    damage, words = DAMAGES[how]
     damage(ledger_file(), monkeypatch)
     existed = ledger_file().exists()
     refused(again, *words)
@@ -232,9 +194,7 @@ def test_a_read_only_server_stops_a_release_before_its_data(
     monkeypatch.setenv("PRIVSYN_LEDGER", postgres_database)
     shutil.rmtree(again / "out")
     release_in_process(load_spec(again / "spec.yaml"), Settings())
-    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with postgres.autocommit(postgres_database) as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
         connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    engine.dispose()
     refused(again, "ledger", "cannot be opened for writing", "not a read-only copy of it")

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from tests.support.commands import use_no_server
+from tests.support.commands import privsyn, use_no_server
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.releases import few, release_in_process
@@ -47,7 +45,7 @@ def test_a_link_in_the_place_of_a_run_is_refused_and_nothing_is_written(
     if kind == "link to a folder":
         outside.mkdir()
     (places / "spec.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
-    result = CliRunner().invoke(cli.app, ["release", str(places / "spec.yaml")])
+    result = privsyn("release", str(places / "spec.yaml"))
     assert result.exit_code == 2, result.output
     assert "privsyn: PRIVSYN_RELEASED: " in result.stderr
     assert "is a link or a file" in result.stderr
@@ -57,7 +55,7 @@ def test_a_link_in_the_place_of_a_run_is_refused_and_nothing_is_written(
     assert release_in_process(spec, Settings()).drawn == ()
 
 
-def test_a_link_in_a_released_folder_is_replaced_by_the_file_itself(
+def test_links_in_a_released_folder_are_replaced_by_what_they_lead_to(
     spec: ReleaseSpec, done: ReleaseSummary, places: Path
 ) -> None:
     table = Path(done.released) / "synthetic.parquet"
@@ -68,16 +66,12 @@ def test_a_link_in_a_released_folder_is_replaced_by_the_file_itself(
     assert release_in_process(spec, Settings()).drawn == ()
     assert not table.is_symlink()
     assert table.read_bytes() == content == (places / "elsewhere.parquet").read_bytes()
-
-
-def test_a_linked_folder_in_a_released_folder_is_replaced(
-    spec: ReleaseSpec, done: ReleaseSummary, places: Path
-) -> None:
-    marginals = Path(done.released) / "marginals"
-    marginals.rename(places / "elsewhere")
-    marginals.symlink_to(places / "elsewhere")
-    before = {p.name for p in (places / "elsewhere").iterdir()}
+    # A linked folder in a released folder is replaced.
+    marginals, moved = Path(done.released) / "marginals", places / "elsewhere"
+    marginals.rename(moved)
+    marginals.symlink_to(moved)
+    before = {p.name for p in moved.iterdir()}
     assert release_in_process(spec, Settings()).drawn == ()
     assert marginals.is_dir()
     assert not marginals.is_symlink()
-    assert {p.name for p in (places / "elsewhere").iterdir()} == before
+    assert {p.name for p in moved.iterdir()} == before

@@ -23,30 +23,30 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
-from tests.support.releases import few, release_in_process
+from tests.support.kept import Kept
+from tests.support.releases import few, read_files, release_in_process
 from tests.support.specs import people
 
 LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
 
 
 @pytest.fixture
-def spec(save: Callable[..., str], places: Path) -> ReleaseSpec:
-    return few(save(people(200)))
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(200), data)
+    return few(str(data))
 
 
 @pytest.fixture
-def made(spec: ReleaseSpec) -> ReleaseSummary:
-    return release_in_process(spec, Settings())
+def made(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
+    """A release of ``spec``, the same for every test that asks for it."""
+    return kept.once(lambda: release_in_process(spec, Settings()))  # type: ignore[no-any-return]
 
 
 def noisy_tables() -> list[Path]:
     found = sorted((Settings().private_root / "store" / "people").glob("*-noisy.parquet"))
     assert len(found) == len(LOOKS)
     return found
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def entries() -> int:
@@ -79,12 +79,12 @@ def forget(path: Path) -> None:
 def test_lost_noise_is_restored_from_the_released_folder_for_nothing(
     lose: Callable[[Path], None], spec: ReleaseSpec, made: ReleaseSummary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before, paid = contents(Path(made.released)), entries()
+    before, paid = read_files(Path(made.released)), entries()
     for table in noisy_tables():
         lose(table)
     again = release_in_process(spec, Settings())
     assert (again.run, again.drawn, entries()) == (made.run, (), paid)
-    assert contents(Path(again.released)) == before
+    assert read_files(Path(again.released)) == before
     noisy_tables()
     assert [message.split()[6] for message in caplog.messages if "was lost and is restored" in message] == [*LOOKS]
     assert release_in_process(spec, Settings()).drawn == ()
@@ -94,14 +94,7 @@ def test_lost_noise_is_restored_from_the_released_folder_for_nothing(
 def test_other_rows_are_made_of_the_restored_noise(spec: ReleaseSpec, made: ReleaseSummary) -> None:
     """A request that shares the noise, under a run of its own, finds it in the folder of the run that drew it."""
     noisy_tables()[0].unlink()
-    other = spec.model_copy(
-        update={
-            "mechanism": spec.mechanism.model_copy(
-                update={"synthesis": spec.mechanism.synthesis.model_copy(update={"seed": 7})}
-            )
-        }
-    )
-    again = release_in_process(other, Settings())
+    again = release_in_process(spec.with_rows(seed=7), Settings())
     assert again.run != made.run and again.drawn == ()
 
 
@@ -135,13 +128,13 @@ def change_with_the_manifest(folder: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [remove, change, change_with_the_manifest])
 def test_noise_that_is_nowhere_is_refused_with_a_code_of_its_own(
-    spoil: Callable[[Path], None], spec: ReleaseSpec, made: ReleaseSummary, places: Path
+    spoil: Callable[[Path], None], spec: ReleaseSpec, made: ReleaseSummary, kept: Kept
 ) -> None:
-    (places / "people.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
+    (kept.home / "people.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
     paid = entries()
     spoil(Path(made.released))
     noisy_tables()[0].unlink()
-    refused = privsyn("release", places / "people.yaml")
+    refused = privsyn("release", kept.home / "people.yaml")
     assert refused.exit_code == 4, refused.output
     assert "was paid for but is missing or changed on disk, and no released folder here has it" in refused.stderr
     assert "run with --fresh" in refused.stderr
@@ -155,24 +148,24 @@ def test_noise_that_is_nowhere_is_refused_with_a_code_of_its_own(
 def test_verify_says_which_store_lacks_what_was_paid_for(spec: ReleaseSpec, made: ReleaseSummary) -> None:
     assert "lacks" not in privsyn("ledger", "verify").stdout
     noisy_tables()[0].unlink()
-    private = contents(Settings().private_root)
+    private = read_files(Settings().private_root)
     answer = privsyn("ledger", "verify", "--json")
     assert answer.exit_code == 0  # the released folder has them
     (note,) = [n for n in json.loads(answer.stdout)["notes"] if "lacks" in n]
     assert note.startswith(f"{made.run}: {Settings().private_root} lacks what was paid for")
-    assert contents(Settings().private_root) == private
+    assert read_files(Settings().private_root) == private
     release_in_process(spec, Settings())
     assert "lacks" not in privsyn("ledger", "verify").stdout
 
 
 def test_a_copy_at_another_path_has_its_noise(
-    spec: ReleaseSpec, made: ReleaseSummary, places: Path, monkeypatch: pytest.MonkeyPatch
+    spec: ReleaseSpec, made: ReleaseSummary, kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also without the released folder; the records name the old path."""
     paid = entries()
-    (places / "out").rename(places / "restored")
-    shutil.rmtree(places / "restored" / "released")
-    monkeypatch.setenv("PRIVSYN_OUT", str(places / "restored"))
+    (kept.home / "out").rename(kept.home / "restored")
+    shutil.rmtree(kept.home / "restored" / "released")
+    monkeypatch.setenv("PRIVSYN_OUT", str(kept.home / "restored"))
     assert "lacks" not in privsyn("ledger", "verify").stdout
     again = release_in_process(spec, Settings())
     assert (again.run, again.drawn, entries()) == (made.run, (), paid)

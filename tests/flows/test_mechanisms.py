@@ -15,21 +15,22 @@ import pytest
 import privsyn
 from privsyn.api.after_release import evaluate
 from privsyn.api.ledger import LedgerView
+from privsyn.api.release import propose_release
 from privsyn.base.settings import Settings
-from privsyn.comparison.method import MethodInput, MethodSettings
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
 from privsyn.engine.request import Request
 from privsyn.engine.step_list import run_steps
 from privsyn.evaluation.coded_tables import encode_table, open_release
+from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release, propose_release
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.noise import SeededNoise

@@ -15,8 +15,8 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
+from privsyn.evaluation.report.explanations import explain_column, write_verdict
 from privsyn.publish.folder import count_repairs
-from privsyn.report.explanations import explain_column, write_verdict
 from tests.support.evaluations import SLIGHT
 from tests.support.releases import QUICK, run
 from tests.support.specs import make_spec

@@ -35,6 +35,7 @@ from privsyn.specs.spec_file import load_spec
 from tests.support import postgres
 from tests.support.commands import privsyn
 from tests.support.places import ROOT
+from tests.support.prefect_ui import find_free_port
 from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -108,6 +109,7 @@ LONG = {
     "Upgrade",
     "What a release will take",
     "A name is a budget",
+    "One folder pays",
     "Tables of a database",
     "Back up and recover a ledger in PostgreSQL",
     "Files and descriptions",
@@ -185,12 +187,6 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def variables(home: Path, port: int) -> dict[str, str]:
     ours = ("PRIVSYN_", "PREFECT_", "XDG_", "PYTHON", "VIRTUAL_ENV", "MAKE", "MFLAGS", "PYTEST", "VENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -200,7 +196,7 @@ def variables(home: Path, port: int) -> dict[str, str]:
 
 
 def run(home: Path, blocks: list[str], database: str = "") -> subprocess.CompletedProcess[str]:
-    port = free_port()
+    port = find_free_port()
     environment = variables(home, port)
     name = release_in(home, environment, database) if needs_release(blocks) else ""
     done = subprocess.run(
@@ -269,17 +265,7 @@ def test_symptoms_are_what_the_program_says() -> None:
     assert [s for s in states if f'"{s}"' not in source and s not in PREFECTS] == []
 
 
-def test_the_pages_say_what_an_operator_needs() -> None:
-    wanted = ("Install", "Run", "Schedule", "Watch", "Back up and recover the ledger", "Upgrade", "Remove")
-    assert set(wanted) <= set(RUN)
-
-
 def test_a_failing_command_fails_and_what_was_kept_is_stopped(home: Path) -> None:
     assert run(home, ["true\n", "false\n", "true\n"]).returncode == 1
     assert run(home, ['test -n "$UNSET"\n']).returncode != 0
     assert run(home, [f"false   {KEEP}\n"]).returncode == 1
-
-
-def test_each_section_is_a_world_of_its_own(home: Path) -> None:
-    shown = run(home, ["pwd; echo $HOME; type -p privsyn; env | grep -c '^PRIVSYN_' || true\n"]).stdout.splitlines()
-    assert shown == [str(home), str(home / "home"), str(home / ".venv" / "bin" / "privsyn"), "0"]

@@ -12,7 +12,7 @@ from tests.support.places import ROOT
 
 OUTSIDER = '''
 import pyarrow as pa
-from privsyn.comparison.method import Method, MethodResult
+from privsyn.evaluation.comparison.method import Method, MethodResult
 from privsyn.evaluation.scores import AddedMetric, MetricValue, ScoreKind
 from privsyn.sources.readers.reader import Connector, Reader
 from privsyn.tasks.kernels.counting import CodeTable

@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from privsyn.answers.questions import answer
 from privsyn.api.open_release import open_release
@@ -19,13 +18,13 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
+from privsyn.evaluation.forecasts.forecast import forecast
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.forecasts.forecast import forecast
+from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
-from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
 from tests.support.specs import make_spec
 
@@ -66,6 +65,23 @@ def test_persons_have_linked_rows_in_their_order(made: Made) -> None:
     born = rows["year"] - rows["age"]
     assert (born.groupby(rows["pid"]).nunique() == 1).all()
     assert rows["year"].between(2000, 2009).all()
+    # The folder says what is linked and what was counted.
+    _, _, folder = made
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["records_per_person"] == 1
+    sensitivities = {s["step"]: {g["sensitivity"] for g in s["groups"]} for s in certificate["stages"]}
+    assert sensitivities.pop("measure_rows") == {5}  # all rows of a person may have one code
+    assert sensitivities.pop("trend_scores") == {64, 64**2}  # one record a person, of a score up to 64 or two
+    assert {1} == set().union(*sensitivities.values())
+    assert "measure_transitions" in {stage["step"] for stage in certificate["stages"]}
+    note = (folder / "README.md").read_text()
+    assert "Rows with the same `pid` are one synthetic person's" in note
+    assert "no row is linked to another" not in note
+    fields = json.loads((folder / "datapackage.json").read_text())["resources"][0]["schema"]["fields"]
+    assert fields[0]["name"] == "pid"
+    assert (folder / "synthetic.csv").read_text().startswith('"pid","year",')
+    private = set(make_panel(1_500)["pid"].to_pylist())
+    assert not private & set(pd.read_csv(folder / "synthetic.csv")["pid"].astype(str))
 
 
 @pytest.mark.slow
@@ -95,25 +111,6 @@ def test_the_same_request_is_found_again_and_another_seed_draws_other_rows_at_no
     assert certificates[0]["dataset_total"]["rho"] == certificates[1]["dataset_total"]["rho"]
 
 
-def test_the_folder_says_what_is_linked_and_what_was_counted(made: Made) -> None:
-    _, _, folder = made
-    certificate = json.loads((folder / "certificate.json").read_text())
-    assert certificate["records_per_person"] == 1
-    sensitivities = {s["step"]: {g["sensitivity"] for g in s["groups"]} for s in certificate["stages"]}
-    assert sensitivities.pop("measure_rows") == {5}  # all rows of a person may have one code
-    assert sensitivities.pop("trend_scores") == {64, 64**2}  # one record a person, of a score up to 64 or two
-    assert {1} == set().union(*sensitivities.values())
-    assert "measure_transitions" in {stage["step"] for stage in certificate["stages"]}
-    note = (folder / "README.md").read_text()
-    assert "Rows with the same `pid` are one synthetic person's" in note
-    assert "no row is linked to another" not in note
-    fields = json.loads((folder / "datapackage.json").read_text())["resources"][0]["schema"]["fields"]
-    assert fields[0]["name"] == "pid"
-    assert (folder / "synthetic.csv").read_text().startswith('"pid","year",')
-    private = set(make_panel(1_500)["pid"].to_pylist())
-    assert not private & set(pd.read_csv(folder / "synthetic.csv")["pid"].astype(str))
-
-
 def test_answers_are_of_persons_each_by_one_row(made: Made) -> None:
     _, rows, folder = made
     answer = open_release(folder).count("sex")
@@ -121,10 +118,7 @@ def test_answers_are_of_persons_each_by_one_row(made: Made) -> None:
     assert any("about persons, each represented by one row" in words for words in answer.attrs["words"])
     model = open_release(folder).count("job", where="age > 30 and income < 20")
     assert model["estimate"].sum() < rows["pid"].nunique()
-
-
-def test_figures_that_are_simulated_elsewhere_have_no_interval(made: Made) -> None:
-    """Linked rows are not made anew, and the columns of one figure, or of all, are measured together."""
+    # Figures that are simulated elsewhere have no interval.
     release = open_release(made[2])
     for table in (release.regress("income ~ job"), release.estimate(lambda rows: rows["income"].std(), ["income"])):
         assert table.source.eq("not known").all() and table.estimate.notna().all()
@@ -209,8 +203,7 @@ def test_a_forecast_takes_persons_for_rows(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_is_a_spec() -> None:
-    text = (ROOT / "docs" / "panels.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/panels.md")
     spec = make_spec(example.pop("columns"), **example)
     assert spec.panel is not None
     assert spec.panel.carried == {"year", "sex", "birth_year", "age"}
@@ -260,6 +253,19 @@ def test_questions_about_persons_are_bounded(made: Made) -> None:
         by_sex = release.persons(f"{when}(job == 'none')", by="sex", level=0.99).set_index("sex")
         for group, held in true.groupby(sex):
             assert by_sex.loc[group, "low"] <= held.sum() <= by_sex.loc[group, "high"]
+    # Questions about persons in words.
+    counted = answer(release, "count persons by sex where any(job == 'none' and income > 20)")
+    assert counted.equals(release.persons("ever(job == 'none' and income > 20)", by="sex"))
+    assert answer(release, "share(always(job == 'none')) by sex").equals(
+        release.persons("always(job == 'none')", by="sex", share=True)
+    )
+    assert answer(release, "count persons by sex").equals(release.count("sex"))
+    with pytest.raises(RequestError, match="'job' may differ between rows of one person"):
+        answer(release, "share(ever(income > 20)) by job")
+    with pytest.raises(RequestError, match="is not a statement about a person's rows"):
+        answer(release, "count persons where job == 'none'")
+    with pytest.raises(RequestError, match="take neither `population` nor a further condition"):
+        answer(release, "share(ever(job == 'none')) where sex == 'f'")
 
 
 @pytest.mark.slow
@@ -305,23 +311,6 @@ def test_a_value_inside_a_wide_code_bounds_nothing(tmp_path: Path) -> None:
     for asked in ("ever(income > 20 and income < 22)", "ever(income > 20 or income == 12)"):
         assert release.persons(asked).high[0] >= everyone.estimate
     assert release.persons("ever(income >= 0)").high[0] <= everyone.high * 1.2
-
-
-def test_questions_about_persons_in_words(made: Made) -> None:
-    _, _, folder = made
-    release = open_release(folder)
-    counted = answer(release, "count persons by sex where any(job == 'none' and income > 20)")
-    assert counted.equals(release.persons("ever(job == 'none' and income > 20)", by="sex"))
-    assert answer(release, "share(always(job == 'none')) by sex").equals(
-        release.persons("always(job == 'none')", by="sex", share=True)
-    )
-    assert answer(release, "count persons by sex").equals(release.count("sex"))
-    with pytest.raises(RequestError, match="'job' may differ between rows of one person"):
-        answer(release, "share(ever(income > 20)) by job")
-    with pytest.raises(RequestError, match="is not a statement about a person's rows"):
-        answer(release, "count persons where job == 'none'")
-    with pytest.raises(RequestError, match="take neither `population` nor a further condition"):
-        answer(release, "share(ever(job == 'none')) where sex == 'f'")
 
 
 def test_rows_that_are_not_linked_say_nothing_of_persons(tmp_path: Path) -> None:

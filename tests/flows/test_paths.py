@@ -38,10 +38,8 @@ def spec(places: Path, save: Save) -> Path:
     "command",
     [
         ["rerun", LONG],
-        ["evaluate", LONG],
         ["formats", LONG, "--to", "csv"],
         ["ledger", "verify", "--out", f"/{LONG}"],
-        ["ledger", "export", "-o", f"/{LONG}"],
         ["ledger", "backup", f"/{LONG}"],
         ["spec", "draft", "people.csv", "-o", f"/{LONG}"],
     ],

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
+from privsyn.base.calendar_periods import name_period
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import admission, opening, policy_checks
 from privsyn.engine.policy_checks import load_policy
 from privsyn.evaluation import coded_tables
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.ledgers.calendar_periods import name_period
 from privsyn.publish.folder import add_formats
 from tests.support.commands import privsyn as command
 from tests.support.commands import use_no_server
@@ -81,8 +81,10 @@ BEYOND: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BEYOND)
-@pytest.mark.parametrize("surface", ["python", "command"])
+@pytest.mark.parametrize(
+    ("surface", "what"),
+    [*(("python", what) for what in BEYOND), *(("command", w) for w in ("file", "epsilon", "name"))],
+)
 def test_what_the_policy_does_not_allow_is_refused_before_the_data_is_opened(
     spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch, surface: str, what: str
 ) -> None:

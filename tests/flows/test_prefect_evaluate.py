@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -13,13 +12,13 @@ import pyarrow as pa
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
-from prefect.settings import get_current_settings
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.flows.evaluate import evaluate
 from privsyn.publish.folder import ReleaseSummary
+from tests.support.prefect_runs import log, read_database
 from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
@@ -36,42 +35,12 @@ def made(places: Path, save: Callable[..., str]) -> ReleaseSummary:
     return release_in_process(make_spec(data=save(table), synthesis={"iterations": 2}), Settings())
 
 
-def database() -> bytes:
-    url = get_current_settings().server.database.connection_url
-    assert url is not None
-    file = Path(url.get_secret_value().split(":///")[1])
-    return b"".join(p.read_bytes() for p in file.parent.glob(f"{file.name}*"))
-
-
 LOGGED = (
     r"Beginning flow run '[^']+' for flow 'evaluate'",
     r"View at https?://\S+",
     r"Finished in state Completed\(\)",
 )
 """All that a whole evaluation may log, its flow and its tasks together."""
-
-
-class Kept(logging.Handler):
-    """Keeps every message."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """What Prefect's run loggers say, of flows and of tasks."""
-    kept = Kept()
-    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
-    for logger in loggers:
-        logger.addHandler(kept)
-    yield kept.messages
-    for logger in loggers:
-        logger.removeHandler(kept)
 
 
 def artifacts() -> dict[UUID, str | None]:
@@ -90,9 +59,10 @@ def written(value: float) -> set[bytes]:
     return {t.encode() for t in texts if "." in t and len(set(t.rstrip("0")) - set("0.-e")) >= 4 and len(t) >= 9}
 
 
-def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSummary, logged: list[str]) -> None:
+def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSummary) -> None:
     before = artifacts()
-    summary = evaluate(made.run, settings=QUICK)
+    with log() as logged:
+        summary = evaluate(made.run, settings=QUICK)
     assert [key for id_, key in artifacts().items() if id_ not in before] == ["private-report-people"]
     assert len(logged) > 5  # the flow's and its five tasks'
     assert [m for m in logged if not any(re.fullmatch(p, m) for p in LOGGED)] == []
@@ -100,7 +70,7 @@ def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSu
     figures = json.loads(Path(str(summary.figures)).read_text(encoding="utf-8"))
     link = Artifact.get("private-report-people")
     assert link is not None and made.run in str(link.description)
-    rows = database()
+    rows = read_database()
     assert made.run.encode() in rows  # the right file, and written
     values = [m["value"] for m in figures["scores"][0]["metrics"]] + [p["l1"] for p in figures["pairs"]]
     texts = set().union(*(written(v) for v in values if v is not None))
@@ -118,8 +88,9 @@ def test_a_stage_that_fails_shows_its_type_only(made: ReleaseSummary, monkeypatc
         evaluate(made.run, settings=QUICK)
     assert "unexpected ValueError" in str(caught.value) and CANARY not in str(caught.value)
     assert caught.value.__cause__ is None
-    assert CANARY.encode() not in database()
-    assert CANARY in (Settings().private_root / "failure.txt").read_text(encoding="utf-8")
+    assert CANARY.encode() not in read_database()
+    kept = Settings().private_root / "failure.txt"
+    assert CANARY in kept.read_text(encoding="utf-8") and kept.stat().st_mode & 0o077 == 0
 
 
 def test_noisy_figures_are_released_only_when_asked_for(made: ReleaseSummary) -> None:

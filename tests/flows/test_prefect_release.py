@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,28 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prefect.artifacts import Artifact
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
-from prefect.settings import get_current_settings
 from prefect.states import State
 
+from privsyn.base.errors import ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.release import release
-from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines import common_steps
 from privsyn.pipelines import one_shot as steps
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.kept import Kept
-from tests.support.specs import make_spec, people
+from tests.support.prefect_runs import list_states, read_database
+from tests.support.releases import spent
+from tests.support.specs import make_spec, people_with
 
 LABELS = [step.label for step in STEPS]
 DRAWING = ("one_way_marginals", "indif_scores", "measure_marginals")
-SECRETS = (b"case-1", b"zanzibar")
+SECRETS = (b"zanzibar-1", b"zanzibar")
 """Found in every private row, and in nothing public."""
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -44,11 +39,8 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    home, table = kept.begin(monkeypatch), people(600)
-    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    caseids = pa.array([f"case-1{i}" for i in range(table.num_rows)])
-    table = table.set_column(2, "region", regions).set_column(5, "caseid", caseids)
-    pq.write_table(table, home / "people.parquet")
+    home = kept.begin(monkeypatch)
+    pq.write_table(people_with("zanzibar", 600), home / "people.parquet")
     return make_spec(data=str(home / "people.parquet"), compression={"sigmas": 1.0})
 
 
@@ -79,43 +71,11 @@ def first(kept: Kept, spec: ReleaseSpec) -> First:
     return kept.once(lambda: First(*run(spec), spent()))
 
 
-def eventually(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
-    """Prefect records task runs and logs a little later than they happen."""
-    for _ in range(200):
-        found = look()
-        if enough(found):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"Prefect recorded only {found}")
-
-
-def states(flow_run: UUID, count: int) -> dict[str, str]:
-    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
-
-    def look() -> dict[str, str]:
-        runs = client.read_task_runs(flow_run_filter=mine)
-        return {r.name: str(r.state_name) for r in runs if r.state is not None and r.state.is_final()}
-
-    with get_client(sync_client=True) as client:
-        return eventually(look, lambda found: len(found) >= count)
-
-
 def published(flow_run: UUID) -> dict[str, str]:
     """The states of all steps of a run that went through; the task after them publishes, and is never cached."""
-    found = states(flow_run, len(STEPS) + 1)
+    found = list_states(flow_run, len(STEPS) + 1)
     assert found.pop("Publish") == "Completed"
     return found
-
-
-def spent() -> Fraction:
-    return Ledger(Settings().ledger).summary("people")[0].rho
-
-
-def database() -> bytes:
-    url = get_current_settings().server.database.connection_url
-    assert url is not None
-    file = Path(url.get_secret_value().split(":///")[1])
-    return b"".join(p.read_bytes() for p in file.parent.glob(f"{file.name}*"))
 
 
 def results() -> list[Path]:
@@ -129,37 +89,17 @@ def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(s
     assert found == dict.fromkeys(LABELS, "Cached")
     assert again.drawn == ()
     assert (again.run, spent()) == (first.summary.run, first.cost)
-
-
-def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first: First) -> None:
+    # Prefect holds references and no private value.
     assert all(secret in Path(spec.data).read_bytes() for secret in SECRETS)
     stored = [json.loads(p.read_text())["data"] for p in results()]
     refs = [StepRefs.model_validate(content) for content in stored]
     assert {r.step for r in refs} == {s.name for s in STEPS}
     assert all(type(table) is ArtifactRef for r in refs for table in r.tables.values())
-    rows = database()
+    rows = read_database()
     assert b"synthesize" in rows  # the right file, and written
     for secret in SECRETS:
         assert secret not in rows
         assert all(secret not in p.read_bytes() for p in results())
-
-
-@pytest.mark.slow
-def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, first: First) -> None:
-    summary, _ = run(spec)
-    note, promise = Artifact.get("release-note-people"), Artifact.get("certificate-people")
-    assert note is not None
-    assert promise is not None
-    assert (note.type, promise.type) == ("markdown", "markdown")
-    folder = Path(summary.released)
-    drawing = relations_picture.make_data_uri((folder / relations_picture.NAME).read_text())
-    readme = (folder / "README.md").read_text().replace(f"({relations_picture.NAME})", f"({drawing})")
-    assert str(note.data).startswith(readme)
-    assert summary.run in str(note.description)
-    certificate = json.loads((Path(summary.released) / "certificate.json").read_text())
-    for stage in certificate["stages"]:
-        assert f"| {float(Fraction(stage['rho_spent'])):.6g} |" in str(promise.data)
-    assert f"({summary.epsilon:g}, {summary.delta:g})-differential privacy" in str(promise.data)
 
 
 def test_results_that_another_runner_keeps_elsewhere_are_not_used(
@@ -186,12 +126,19 @@ def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseS
     assert again.drawn == ()
 
 
-def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = pa.table({"a": ["age"], "b": ["income"], "score": ["high"]})
+def test_a_broken_contract_is_a_state_and_a_table_on_the_run_page(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = pa.table({"a": ["zanzibar"], "b": ["income"], "score": ["high"]})
     monkeypatch.setattr(steps.select_pairs, "select", lambda *how, **options: wrong)
     state, flow_run = attempt(spec)
-    assert state.is_failed()
-    assert states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"
+    assert (state.name, state.type.value) == ("ContractFailed", "FAILED")
+    assert "'pairs' breaks its contract" in str(state.message)
+    assert b"breaks its contract" in read_database() and b"zanzibar" not in read_database()
+    with pytest.raises(ContractError) as broken:
+        state.result()
+    assert broken.value.exit_code == 1
+    assert list_states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"
     shown = Artifact.get("contract-failures-people")
     assert shown is not None
     assert shown.flow_run_id == flow_run
@@ -203,46 +150,12 @@ def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeyp
     assert not (Settings().released_root / "people").exists()
 
 
-def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
-    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*how: object) -> pa.Table:
-        raise ValueError("cannot read zanzibar")
-
-    monkeypatch.setattr(common_steps.encode, "encode", fail)
-    state, flow_run = attempt(spec)
-    assert "ValueError" in str(state.message)
-    errors = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run]))
-
-    with get_client(sync_client=True) as client:
-        said = eventually(
-            lambda: [log.message for log in client.read_logs(errors)],
-            lambda messages: any("Traceback" in m for m in messages),
-        )
-    assert not any("zanzibar" in message for message in said)
-    assert b"zanzibar" not in database()
-    kept = Settings().private_root / "failure.txt"
-    assert "cannot read zanzibar" in kept.read_text()
-    assert kept.stat().st_mode & 0o077 == 0
-    assert spent() == 0
-
-
-def test_the_run_form_has_every_field_with_its_description_limits_and_choices() -> None:
+def test_the_run_form_has_every_field_with_its_description() -> None:
     schema = release.parameters.model_dump()
     models = schema["definitions"]
     assert schema["properties"]["spec"]["$ref"] == "#/definitions/ReleaseSpec"
     assert schema["required"] == ["spec"]
-    fields = models["ReleaseSpec"]["properties"]
-    assert set(fields) == set(ReleaseSpec.model_fields)
+    assert set(models["ReleaseSpec"]["properties"]) == set(ReleaseSpec.model_fields)
     for name, model in models.items():
         for field, content in model["properties"].items():
             assert content.get("description") or field == "kind", f"{name}.{field} has no description"
-    assert fields["accountant"]["enum"] == ["gaussian", "tight", "paper"]
-    epsilon, delta = (models["Guarantee"]["properties"][name] for name in ("epsilon", "delta"))
-    assert epsilon["exclusiveMinimum"] == 0
-    assert (delta["exclusiveMinimum"], delta["exclusiveMaximum"]) == (0, 1)
-    assert models["Synthesis"]["properties"]["decay"]["enum"] == ["step", "exponential", "linear", "square_root"]
-    assert "default" not in models["Synthesis"]["properties"]["decay"]  # or a form would send it
-    assert models["Synthesis"]["properties"]["decay"]["description"].endswith("Empty: `step`.")
-    assert models["Selection"]["properties"]["gamma"]["description"].endswith("From 1 to 10,000,000. Empty: `5000`.")
-    assert fields["preset"]["enum"] == ["0.4", "0.3", "paper"]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -20,12 +18,11 @@ from privsyn.api.check import check
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
-from tests.support.examples import keep_first
-from tests.support.releases import few, release_in_process
+from tests.support.documented import read_example
+from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -43,10 +40,6 @@ def with_public(data: str, folder: Path, rows: Any, **more: Any) -> ReleaseSpec:
 
 def release(spec: ReleaseSpec) -> Any:
     return release_in_process(spec, Settings(), data=None)
-
-
-def spent() -> float:
-    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
 
 
 def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path) -> None:
@@ -88,35 +81,6 @@ def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path)
         release(spec)
 
 
-def write_copy(rows: Any, folder: Path, form: str) -> str:
-    """Write the private rows as somebody would who takes them for public ones."""
-    mixed = rows.take(np.random.default_rng(3).permutation(len(rows)))
-    if form == "csv":
-        pacsv.write_csv(mixed, folder / "copy.csv")
-        return "copy.csv"
-    if form == "columns":
-        mixed = mixed.select(["region", "age"]).append_column("more", pa.array(range(len(rows))))
-    pq.write_table(rows if form == "compressed" else mixed, folder / "copy.parquet", compression="zstd")
-    return "copy.parquet"
-
-
-@pytest.mark.parametrize("in_memory", [False, True])
-@pytest.mark.parametrize("form", keep_first(["csv", "columns", "compressed", "mixed"]))
-def test_the_private_rows_in_another_form_are_no_prior(save: Any, tmp_path: Path, form: str, in_memory: bool) -> None:
-    rows = people(300)
-    data = save(rows)
-    spec = with_public(data, tmp_path, None, table=write_copy(rows, tmp_path, form))
-    with pytest.raises(RequestError, match=r"prior.table: cannot be told from a private table \(PRIVATE"):
-        release_in_process(spec, Settings(), data=rows if in_memory else None)
-    assert spent() == 0
-
-
-def test_a_prior_that_shares_most_rows_with_the_private_table_is_taken(save: Any, tmp_path: Path) -> None:
-    """To refuse it would tell who is in the private table."""
-    rows = people(300)
-    assert release(with_public(save(rows), tmp_path, rows.slice(1))).rows
-
-
 def test_one_row_of_a_prior_is_one(save: Any, tmp_path: Path) -> None:
     warnings = check(with_public(save(people(50)), tmp_path, people(1)), None).warnings
     assert any(warning.startswith("prior: 1 row that the spec states") for warning in warnings)
@@ -137,24 +101,14 @@ def test_a_release_whose_table_was_replaced_is_no_prior(save: Any, tmp_path: Pat
             with_public_inputs(few(data, prior={"release": str(place), "statement": STATEMENT}), tmp_path)
 
 
-def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: Any, tmp_path: Path) -> None:
+def test_the_private_table_of_another_data_set_is_no_prior(save: Any, tmp_path: Path) -> None:
     data = save(people(300))
-    own = tmp_path / "copy.parquet"
-    own.write_bytes(Path(data).read_bytes())
-    with pytest.raises(RequestError, match="cannot be told from a private table"):
-        release(with_public(data, tmp_path, None, table="copy.parquet"))
-    with pytest.raises(RequestError, match=r"is the private table itself. Name a public table"):
-        with_public(data, tmp_path, None, table=data)
-    (tmp_path / "link.parquet").hardlink_to(data)
-    with pytest.raises(RequestError, match=r"is the private table itself. Name a public table"):
-        with_public(data, tmp_path, None, table="link.parquet")
+    (tmp_path / "copy.parquet").write_bytes(Path(data).read_bytes())
     release(few(data))
     paid = spent()
-    other = save(people(90), "other.parquet")
-    spec = with_public(other, tmp_path, None, table="copy.parquet")
-    spec = spec.model_copy(update={"dataset": "others"})
+    spec = with_public(save(people(90), "other.parquet"), tmp_path, None, table="copy.parquet")
     with pytest.raises(RequestError, match="cannot be told from a private table"):
-        release(spec)
+        release(spec.model_copy(update={"dataset": "others"}))
     assert spent() == paid
 
 
@@ -198,30 +152,18 @@ def test_who_names_a_file_of_another_content_does_not_learn_whether_it_is_there(
     assert len(said) == 1
 
 
-def test_a_prior_is_no_file_of_the_policy_s_unless_it_says_so(
+def test_the_policy_may_name_priors_alone_and_what_it_does_not_name_is_not_looked_for(
     save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = save(people(300))
-    (tmp_path / "public").mkdir()
-    pq.write_table(people(200), tmp_path / "public" / "last_year.parquet")
+    spec = with_public(data, tmp_path, people(200))
     rules = {"paths": [data], "budget": {"epsilon": 50, "delta": 1e-6}, "epsilon": 50, "delta": 1e-6}
-    prior = {"table": "public/last_year.parquet", "statement": STATEMENT}
-    spec = with_public_inputs(few(data, prior=prior), tmp_path)
+    policy = {"datasets": {"people": {**rules, "priors": ["last_year.parquet"]}}}
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
     monkeypatch.setenv("PRIVSYN_POLICY", str(tmp_path / "policy.yaml"))
-    for places, allowed in (({}, False), ({"priors": ["public"]}, True), ({"public": ["public"]}, True)):
-        policy = {"datasets": {"people": {**rules, **places}}}
-        (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
-        if allowed:
-            assert release(spec).rows
-        else:
-            for asked in (
-                spec,
-                spec.model_copy(update={"prior": spec.prior.at("/no/such/file")}),
-            ):  # not even looked for
-                with pytest.raises(
-                    RequestError, match=r"is not among the policy's datasets.people.public or datasets.people.priors"
-                ):
-                    release(asked)
+    assert release(spec).rows
+    with pytest.raises(RequestError, match=r"is not among the policy's datasets.people.public or datasets.people.pri"):
+        release(spec.model_copy(update={"prior": spec.prior.at("/no/such/file")}))
 
 
 def test_what_a_release_or_the_private_folder_does_not_give_away_is_no_prior(save: Any, tmp_path: Path) -> None:
@@ -266,8 +208,7 @@ def test_what_never_occurs_in_the_prior_cannot_occur_where_that_is_declared(save
 
 
 def test_the_example_of_the_docs_is_released(save: Any, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "priors.md").read_text()
-    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/priors.md")
     pq.write_table(people(200), tmp_path / example["prior"]["table"])
     spec = with_public_inputs(few(save(people(300)), **example), tmp_path)
     assert check(spec).warnings[0].startswith("prior: 200 rows that the spec states to be public")

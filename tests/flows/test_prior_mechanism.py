@@ -12,18 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
-import privsyn
-from privsyn.answers.simulated import PRIOR_WARNING
 from privsyn.api.check import check
-from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
+from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
@@ -54,16 +51,6 @@ def spec_of(data: str, folder: Path, public: pa.Table, zeros: bool = False, **ch
 def made_from(spec: ReleaseSpec) -> tuple[ReleaseSummary, pa.Table]:
     summary = release_in_process(spec, Settings())
     return summary, pq.read_table(Path(summary.released) / "synthetic.parquet")
-
-
-def test_its_certificate_states_the_public_table_and_a_rerun_needs_it(save: Save, tmp_path: Path) -> None:
-    summary, _ = made_from(spec_of(save(people(2_000)), tmp_path, people(1_500, seed=1).drop_columns(["caseid"])))
-    certificate = json.loads((Path(summary.released) / "certificate.json").read_text(encoding="utf-8"))
-    assert "parallel composition" in certificate["stages"][2]["reason"]
-    assert certificate["prior"]["statement"] == STATEMENT
-    with pytest.raises(RequestError, match="whose file is not in its folder"):
-        privsyn.rerun(summary.released)
-    assert PRIOR_WARNING in privsyn.open_release(summary.released).regress("income ~ age").attrs["words"]
 
 
 def test_rows_follow_the_private_groups_and_stay_in_the_public_support(save: Save, tmp_path: Path) -> None:
@@ -106,8 +93,7 @@ def test_two_levels_and_several_records_a_person(save: Save, tmp_path: Path) -> 
 
 
 def test_the_example_of_the_docs_is_taken(save: Save, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "mechanisms.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/mechanisms.md")
     pq.write_table(people(200), tmp_path / example["prior"]["table"])
     spec = with_public_inputs(make_spec(data=save(people(300)), **example), tmp_path)
     found = check(spec)

@@ -16,22 +16,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sqlalchemy as sa
-from typer.testing import CliRunner
 
 from privsyn.api.open_release import Release, open_release
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.cli import app
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish import databases
 from privsyn.publish.database_tables import publish_tables
 from privsyn.publish.databases import NewTable, open_database
 from privsyn.publish.folder import add_formats
+from tests.support.commands import privsyn
 from tests.support.kept import Kept
 from tests.support.releases import few, run
 from tests.support.specs import changed, people
+from tests.support.tampering import raw
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -61,8 +60,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def query(database: str, sql: str) -> list[tuple[Any, ...]]:
     """What a program of the database's own reads."""
     if database.startswith("postgresql"):
-        engine = sa.create_engine(sa.make_url(database).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool)
-        with engine.connect() as connection:
+        with raw(database) as connection:
             return [tuple(row) for row in connection.exec_driver_sql(sql)]
     if database.startswith("duckdb"):
         import duckdb
@@ -279,25 +277,22 @@ def test_what_is_no_place_for_a_release_is_said(made: Release, tmp_path: Path, p
 def test_a_user_who_may_not_write_is_told(made: Release, postgres_database: str, tmp_path: Path) -> None:
     name = f"reader_{tmp_path.name}"
     quoted = f'"{name}"'
-    engine = sa.create_engine(
-        sa.make_url(postgres_database).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool
-    )
-    with engine.begin() as connection:
+    with raw(postgres_database) as connection:
         connection.exec_driver_sql(f"CREATE ROLE {quoted} LOGIN")
     try:
         with pytest.raises(RequestError, match=r"may not be written by this user; nothing was published.*GRANT"):
             made.publish(f"{postgres_database}&user={name}".replace("privsyn@", ""))
     finally:
-        with engine.begin() as connection:
+        with raw(postgres_database) as connection:
             connection.exec_driver_sql(f"DROP ROLE {quoted}")
 
 
 def test_the_command_says_what_it_wrote(made: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["publish", made.run, "duckdb:///here.duckdb", "--json"]
-    done = [CliRunner().invoke(app, command) for _ in range(2)]
+    done = [privsyn(*command) for _ in range(2)]
     assert [d.exit_code for d in done] == [0, 0], done[0].output
     first, second = (json.loads(d.stdout) for d in done)
     assert first.pop("written") and not second.pop("written") and first == second
-    refused = CliRunner().invoke(app, ["publish", made.run, "sqlite:///a", "--schema", "x"])
+    refused = privsyn("publish", made.run, "sqlite:///a", "--schema", "x")
     assert refused.exit_code == 2 and "--schema: is for PostgreSQL" in " ".join(refused.output.split())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -26,11 +24,11 @@ from privsyn.data_contracts.evaluation_results import QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation import quality_release as quality
-from privsyn.evaluation.quality_release import QualitySummary, describe_figure, publish_quality
+from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 from privsyn.storage.records import Records
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
@@ -38,20 +36,18 @@ from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import quality_figures
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
-from tests.support.releases import few, release_in_process
-from tests.support.specs import make_spec, people
+from tests.support.kills import run_killed
+from tests.support.releases import few, read_files, release_in_process, spent
+from tests.support.specs import make_spec, people, people_with
 
 Save = Callable[..., str]
 QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
-CANARIES = (b"CANARY-DROPPED", b"CANARY-UNLISTED")
 
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    home, table = kept.begin(monkeypatch), people(400)
-    regions = pa.array(["CANARY-UNLISTED" if i % 9 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    caseids = pa.array([f"CANARY-DROPPED-{i}" for i in range(table.num_rows)])
-    pq.write_table(table.set_column(2, "region", regions).set_column(5, "caseid", caseids), home / "people.parquet")
+    home = kept.begin(monkeypatch)
+    pq.write_table(people_with("CANARY", 400), home / "people.parquet")
     return make_spec(data=str(home / "people.parquet"), **QUICK)
 
 
@@ -65,14 +61,6 @@ def ask(release: ReleaseSummary, epsilon: float = 1.0, **how: Any) -> QualitySum
     return publish_quality(release.run, epsilon, Settings(), **how)
 
 
-def contents(folder: str) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
-
-
-def spent() -> Fraction:
-    return Ledger(Settings().ledger).summary("people")[0].rho
-
-
 def report_of(summary: QualitySummary) -> QualityReport:
     return QualityReport.model_validate_json((Path(summary.released) / "figures.json").read_text())
 
@@ -82,7 +70,7 @@ def test_what_is_released_and_nothing_else(release: ReleaseSummary) -> None:
     summary = ask(release)
     assert {p.name for p in Settings().released_root.iterdir()} == before | {summary.run}
     assert summary.run.startswith(f"{release.run}-quality-")
-    found = contents(summary.released)
+    found = read_files(summary.released)
     assert set(found) == {"figures.json", "certificate.json", "README.md", "manifest.json"}
     assert is_whole(Path(summary.released))
     report = report_of(summary)
@@ -97,8 +85,19 @@ def test_what_is_released_and_nothing_else(release: ReleaseSummary) -> None:
     assert [s["step"] for s in manifest.steps] == ["encode", "quality_figures"]
     private = str(Settings().private_root).encode()
     for name, content in found.items():
-        assert not any(secret in content for secret in (*CANARIES, private)), name
-    assert not any(secret.decode() in summary.model_dump_json() for secret in CANARIES)
+        assert not any(secret in content for secret in (b"CANARY", private)), name
+    assert "CANARY" not in summary.model_dump_json()
+    # The same again draws nothing and gives the same bytes.
+    first = ask(release)
+    before, cost = read_files(first.released), spent()
+    again = ask(release)
+    assert (again.run, again.drawn, spent()) == (first.run, (), cost)
+    assert read_files(again.released) == before
+    shutil.rmtree(first.released)
+    shutil.copytree(release.released, Settings().released_root.parent / "copy")
+    back = publish_quality(Settings().released_root.parent / "copy", 1.0, Settings())
+    assert read_files(back.released) == before
+    assert spent() == cost
 
 
 def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSummary) -> None:
@@ -106,7 +105,7 @@ def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSum
     summary = ask(release, 0.7, delta=1e-10)
     rho = convert_epsilon_to_rho(0.7, 1e-10, "tight")
     assert spent() == before + rho
-    certificate = Certificate.model_validate_json(contents(summary.released)["certificate.json"])
+    certificate = Certificate.model_validate_json(read_files(summary.released)["certificate.json"])
     (stage,) = certificate.stages
     assert (stage.step, Fraction(stage.rho_budget), Fraction(certificate.rho_budget)) == ("quality_figures", rho, rho)
     assert Fraction(certificate.dataset_total.rho) == spent()
@@ -151,19 +150,6 @@ def listed(table: pa.Table) -> pa.Table:
     """Region and happiness as the spec reads them: what is not listed is ``other``."""
     regions = [r if r in ("north", "south", "east") else "other" for r in table["region"].to_pylist()]
     return pa.table({"region": regions, "happy": table["happy"]})
-
-
-def test_the_same_again_draws_nothing_and_gives_the_same_bytes(release: ReleaseSummary) -> None:
-    first = ask(release)
-    before, cost = contents(first.released), spent()
-    again = ask(release)
-    assert (again.run, again.drawn, spent()) == (first.run, (), cost)
-    assert contents(again.released) == before
-    shutil.rmtree(first.released)
-    shutil.copytree(release.released, Settings().released_root.parent / "copy")
-    back = publish_quality(Settings().released_root.parent / "copy", 1.0, Settings())
-    assert contents(back.released) == before
-    assert spent() == cost
 
 
 @pytest.mark.slow
@@ -309,18 +295,6 @@ def test_a_table_that_no_run_made_is_refused_although_the_manifest_agrees(
     assert {p.name for p in Settings().released_root.iterdir()} == {release.run}
 
 
-def test_a_run_that_the_private_folder_does_not_know_is_refused(spec: ReleaseSpec, release: ReleaseSummary) -> None:
-    (Settings().private_root / "runs" / release.run / "run.json").unlink()
-    with pytest.raises(RequestError, match=r"^release: .*does not know a release"):
-        ask(release, data=spec.data)
-
-
-def test_a_table_of_two_columns_has_ranges_of_two_columns() -> None:
-    assert "ranges of the column:" in describe_figure("range_queries", 1)
-    assert "ranges of the two columns:" in describe_figure("range_queries", 2)
-    assert "ranges of three columns:" in describe_figure("range_queries", 3)
-
-
 def test_a_release_without_rows_is_refused(spec: ReleaseSpec) -> None:
     empty = release_in_process(spec.with_rows(rows=0), Settings())
     with pytest.raises(RequestError, match="no synthetic rows"):
@@ -388,19 +362,6 @@ def test_a_figure_without_noise_is_found(release: ReleaseSummary, monkeypatch: p
 # a kill
 
 
-def child(run: str, environment: dict[str, str], owner: Any, name: str) -> None:
-    """Ask for the figures and die after the call of ``owner.name``."""
-    os.environ.update(environment)
-    function = getattr(owner, name)
-
-    def deadly(*arguments: Any, **named: Any) -> Any:
-        function(*arguments, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, name, deadly)
-    publish_quality(run, 1.0, Settings())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name"),
@@ -412,11 +373,7 @@ def test_killed_once_the_figures_rest_on_one_draw_and_one_charge(
 ) -> None:
     exact = [f.noisy_sum for f in ask(release, noise=NoNoise()).figures]
     before = spent()
-    environment = {v: os.environ[v] for v in ("PRIVSYN_OUT", "PRIVSYN_LEDGER")}
-    process = children.Process(target=child, args=(release.run, environment, owner, name))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    run_killed(children, publish_quality, release.run, 1.0, Settings(), at=(owner, name, "after"))
     kept = [pq.read_table(p)["count"].to_pylist() for p in Settings().private_root.glob("noise/people/*.parquet")]
     assert len(kept) == int(name != "reserve")
     assert [p.name for p in Settings().released_root.iterdir()] == [release.run]
@@ -427,4 +384,4 @@ def test_killed_once_the_figures_rest_on_one_draw_and_one_charge(
     assert spent() == before + convert_epsilon_to_rho(1.0, 1e-9, "tight")
     assert Ledger(Settings().ledger).verify() == []
     assert not list(Settings().private_root.glob("noise/people/*.parquet"))
-    assert json.loads(contents(summary.released)["certificate.json"])["run"] == summary.run
+    assert json.loads(read_files(summary.released)["certificate.json"])["run"] == summary.run

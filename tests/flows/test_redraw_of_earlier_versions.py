@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API
@@ -19,7 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release, propose_release
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from tests.support.examples import keep_first
@@ -110,9 +111,10 @@ def test_it_is_refused_by_the_earlier_version_and_its_price_and_asks_for_fresh(h
     rho = float(plan_release(load_spec(home / "default.yaml")).rho)
     assert f"New noise costs epsilon 3 with delta 1e-09 (rho {rho:.4g}) once more" in str(refused)
     assert "run with --fresh" in refused.paragraph(COMMAND_LINE) and "`fresh=True`" in refused.paragraph(API)
-
-
-def test_it_is_drawn_with_fresh_at_the_price_that_was_named(home: Path) -> None:
+    # The fields whose defaults changed are named.
+    assert "(null_values, mechanism.split.one_way, " in refusal(home).problem
+    assert "(null_values changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
+    # It is drawn with fresh at the price that was named.
     rows = len(ledger_of(home).entries("people"))
     spent = ledger_of(home).summary("people")[0].rho
     made = ask(home, fresh=True)
@@ -203,11 +205,6 @@ def test_rows_that_a_later_round_looks_at_are_of_the_request(
         assert ask(home, asked).drawn == drawn
 
 
-def test_the_fields_whose_defaults_changed_are_named(home: Path) -> None:
-    assert "(null_values, mechanism.split.one_way, " in refusal(home).problem
-    assert "(null_values changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
-
-
 @each_age
 def test_a_spec_with_open_bins_is_not_drawn_by_the_preset_of_today_in_silence(
     home: Path, grow_old: Callable[[Settings, str], None]
@@ -286,10 +283,3 @@ def test_figures_at_an_epsilon_and_releases_are_not_paid_for_each_other(
 
 def test_figures_of_a_release_of_an_earlier_version_at_its_own_epsilon_are_drawn(home: Path) -> None:
     assert publish_quality(RUN, 3.0, settings_of(home)).drawn == ("quality_figures",)
-
-
-def test_the_note_keeps_what_was_asked(home: Path) -> None:
-    spec = default_elsewhere(home)
-    plain, period = ask(home, spec), ask(home, spec, period="2026-09")
-    asks = [noted(settings_of(home), made.run)[1]["asks"] for made in (plain, period)]
-    assert asks == [{}, {"period": "2026-09"}]

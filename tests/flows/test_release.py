@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,10 +23,10 @@ from privsyn.sources.private_table import Source
 from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
-from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
+from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
-from tests.support.releases import release_in_process
+from tests.support.releases import read_files, run, spent
 from tests.support.specs import changed, make_spec, people
 
 
@@ -38,22 +38,10 @@ def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSp
     return make_spec(data=str(data))
 
 
-def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
-    return release_in_process(spec, Settings(), **how)
-
-
 @pytest.fixture
 def first(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
     """A finished release of ``spec``, the same for every test that asks for it."""
     return kept.once(lambda: run(spec))
-
-
-def contents(folder: str) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
-
-
-def spent() -> Fraction:
-    return sum((s.rho for s in Ledger(Settings().ledger).summary("people")), Fraction(0))
 
 
 STAGES = ("one_way_marginals", "indif_scores", "measure_marginals")
@@ -63,7 +51,7 @@ CATEGORY = "dictionary<values=string, indices=int32, ordered=0>"
 
 
 def test_what_a_release_leaves(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    assert set(contents(first.released)) == {
+    assert set(read_files(first.released)) == {
         "README.md",
         "certificate.json",
         "croissant.json",
@@ -90,6 +78,12 @@ def test_what_a_release_leaves(spec: ReleaseSpec, first: ReleaseSummary) -> None
     assert private == {"run.json", "repairs.json"}
     assert first.drawn == STAGES
     assert is_whole(Path(first.released))
+    text = (Path(first.released) / "manifest.json").read_text()
+    assert str(Path(spec.data).parent) not in text
+    assert "data" not in json.loads(text)["spec"]
+    assert json.loads(text)["differentially_private"] is True
+    assert set(json.loads(text)["files"]) == set(read_files(first.released)) - {"manifest.json"}
+    assert not list(Settings().private_root.glob("noise/**/*.parquet"))
 
 
 def test_a_recipient_can_read_the_noisy_counts_from_the_released_files_alone(
@@ -109,14 +103,6 @@ def test_a_recipient_can_read_the_noisy_counts_from_the_released_files_alone(
         names = list(receipt["attributes"])
         fine = (recode["attribute"] == names[0]).sum()
         assert receipt["cells"] == (sizes[names].prod() if len(names) > 1 else fine)
-
-
-def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    text = (Path(first.released) / "manifest.json").read_text()
-    assert str(Path(spec.data).parent) not in text
-    assert "data" not in json.loads(text)["spec"]
-    assert json.loads(text)["differentially_private"] is True
-    assert set(json.loads(text)["files"]) == set(contents(first.released)) - {"manifest.json"}
 
 
 def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec, first: ReleaseSummary) -> None:
@@ -180,28 +166,24 @@ def test_noise_of_zcdp_under_the_gaussian_accountant_is_found(
     assert not list(Settings().released_root.glob("people-*"))
 
 
-def test_the_same_again_draws_nothing_and_gives_the_same_bytes(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    before, cost = contents(first.released), spent()
-    again = run(spec)
-    assert again.drawn == ()
-    assert again.run == first.run
-    assert contents(again.released) == before
-    assert spent() == cost
+def test_the_same_again_draws_nothing_and_gives_the_same_bytes_whatever_was_lost_or_damaged(
+    spec: ReleaseSpec, first: ReleaseSummary
+) -> None:
+    before, cost = read_files(first.released), spent()
 
+    def harm_table() -> None:
+        (Path(first.released) / "synthetic.parquet").write_bytes(b"broken")
+        assert not is_whole(Path(first.released))
 
-def test_a_lost_released_folder_comes_back_byte_for_byte(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    import shutil
+    def harm_store() -> None:
+        for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
+            path.write_bytes(b"")
 
-    before = contents(first.released)
-    shutil.rmtree(first.released)
-    assert contents(run(spec).released) == before
-
-
-def test_a_damaged_released_file_is_put_right(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    before = contents(first.released)
-    (Path(first.released) / "synthetic.parquet").write_bytes(b"broken")
-    assert not is_whole(Path(first.released))
-    assert contents(run(spec).released) == before
+    for harm in (lambda: None, lambda: shutil.rmtree(first.released), harm_table, harm_store):
+        harm()
+        again = run(spec)
+        assert (again.drawn, again.run, spent()) == ((), first.run, cost)
+        assert read_files(again.released) == before
 
 
 def test_fresh_draws_new_noise_and_costs_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
@@ -246,29 +228,6 @@ def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec
     assert "noisy one-ways" in reasons[0] and "Lemma 4" in reasons[1]
 
 
-def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    columns = spec.model_dump()["columns"]
-    columns["age"]["description"] = "age at last birthday"
-    assert run(changed(spec, columns=columns)).drawn == ()
-
-
-@pytest.mark.slow
-def test_what_was_made_with_test_noise_is_never_released_later(spec: ReleaseSpec) -> None:
-    """Same request, same folders, first without noise: the release draws everything itself."""
-    exact = run(spec, noise=NoNoise())
-    real = run(spec)
-    assert real.drawn == STAGES
-    assert real.run != exact.run
-    one, two = (pq.read_table(Path(s.released) / "marginals/one_way.parquet") for s in (exact, real))
-    assert not one.equals(two)
-
-
-@pytest.mark.slow
-def test_changed_data_costs_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    pq.write_table(people(2_001), spec.data)
-    assert run(spec).drawn == STAGES
-
-
 def test_a_release_above_the_cap_is_refused_before_the_data_is_opened(places: Path) -> None:
     spec = make_spec(data=str(places / "does-not-exist.parquet"), budget={"epsilon": 0.5, "delta": 1e-8})
     with pytest.raises(BudgetRefusedError, match="cap"):
@@ -293,20 +252,6 @@ def test_a_refused_first_request_does_not_fix_the_cap(spec: ReleaseSpec) -> None
     with pytest.raises(RequestError):
         run(changed(spec, data="nowhere.parquet"))
     run(changed(spec, budget={"epsilon": 2.0, "delta": 1e-8}))
-
-
-def test_an_empty_ledger_in_place_of_the_old_one_is_refused(
-    spec: ReleaseSpec, first: ReleaseSummary, places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mistyped PRIVSYN_LEDGER must not forget what was spent."""
-    monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "another.sqlite"))
-    with pytest.raises(LedgerError, match="is missing"):
-        run(spec, fresh=True)
-    assert not (places / "another.sqlite").exists()
-    Ledger(places / "another.sqlite")
-    with pytest.raises(LedgerError, match="another ledger"):
-        run(spec, fresh=True)
-    assert spent() == 0
 
 
 def test_data_that_changes_while_it_is_read_is_refused_and_kept_nowhere(
@@ -375,15 +320,6 @@ def test_a_changed_cap_is_refused(spec: ReleaseSpec, first: ReleaseSummary) -> N
         run(changed(spec, budget={"epsilon": 20.0, "delta": 1e-8}))
 
 
-def test_a_damaged_postprocessed_table_is_made_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    before = contents(first.released)
-    for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
-        path.write_bytes(b"")
-    again = run(spec)
-    assert again.drawn == ()
-    assert contents(again.released) == before
-
-
 def test_the_two_roots_may_lie_apart(spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRIVSYN_PRIVATE", str(places / "safe" / "room"))
     monkeypatch.setenv("PRIVSYN_RELEASED", str(places / "shop" / "window"))
@@ -391,23 +327,6 @@ def test_the_two_roots_may_lie_apart(spec: ReleaseSpec, places: Path, monkeypatc
     assert Path(summary.released).parent == places / "shop" / "window"
     assert Path(summary.private).is_relative_to(places / "safe" / "room")
     assert (places / "safe" / "room").stat().st_mode & 0o077 == 0
-
-
-def test_rows_can_be_asked_for(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    assert run(changed(spec, synthesis={"rows": 123})).rows == 123
-
-
-def test_noise_is_deleted_once_settled(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    assert not list(Settings().private_root.glob("noise/**/*.parquet"))
-
-
-def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    three = run(changed(spec, unit={"records_per_person": 3}))
-    sigmas = [
-        pq.read_table(Path(s.released) / "marginals/one_way_receipts.parquet")["sigma"].to_numpy()
-        for s in (first, three)
-    ]
-    assert sigmas[1] == pytest.approx(3 * sigmas[0])
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sqlalchemy as sa
 
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
@@ -25,7 +24,6 @@ from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
 from privsyn.engine.request import Request
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
-from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
 from privsyn.sources.readers.reader import Reader, translate_errors
@@ -37,8 +35,9 @@ from privsyn.tasks.steps.encode import encode
 from tests.support import databases, postgres, repeated_noise
 from tests.support.households import make_household_spec, make_households
 from tests.support.places import ROOT
-from tests.support.releases import QUICK, few, release_in_process
+from tests.support.releases import QUICK, few, release_in_process, spent
 from tests.support.specs import COLUMNS, make_spec, people
+from tests.support.tampering import raw
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -67,10 +66,6 @@ def read_released(summary: ReleaseSummary) -> dict[str, Any]:
     folder = Path(summary.released)
     files = [f for f in sorted(folder.rglob("*.parquet")) if "receipts" not in f.name]
     return {str(f.relative_to(folder)): pq.read_table(f).to_pydict() for f in files}
-
-
-def spent() -> float:
-    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
 
 
 def test_equal_rows_make_an_equal_release_wherever_they_are(save: Any, database: Any, tmp_path: Path) -> None:
@@ -140,10 +135,7 @@ def test_a_query_that_is_not_one_whole_select_is_refused_and_never_cut(database:
             open_source(few(url, query=query).place, few(""))
         assert caught.value.field == "query" and "one SELECT" in str(caught.value), query
         assert "PRIVATE" not in str(caught.value) and "north" not in str(caught.value) and spent() == 0
-
-
-def test_one_whole_select_is_read_however_it_is_written(database: Any) -> None:
-    url = database(people(30)).partition("?table=")[0].partition("&table=")[0]
+    # One whole select is read however it is written.
     for query in (
         "SELECT * FROM people;",
         "  SELECT * FROM people ;; ",
@@ -179,16 +171,14 @@ def test_one_snapshot_is_read_whatever_others_write(postgres_database: str) -> N
     spec = few(url)
     source = open_source(url, spec)
     source.check_rows()
-    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
+    with raw(postgres_database) as connection:
         connection.exec_driver_sql("DELETE FROM people WHERE age > 30")
     assert sum(batch.num_rows for batch in source.batches()) == 300
     source.close()
     with pytest.raises(RequestError, match="changed while it was read"):
         list(source.batches())
-    with engine.begin() as connection:
+    with raw(postgres_database) as connection:
         connection.exec_driver_sql("ALTER TABLE people DROP COLUMN region")
-    engine.dispose()
     with pytest.raises(RequestError, match=r"columns: the spec lists 'region', which the table 'people'"):
         open_source(url, spec)
 
@@ -285,8 +275,7 @@ def test_a_url_with_a_byte_0_is_refused(url: str) -> None:
 def test_user_and_password_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with postgres.cluster(authentication="scram-sha-256", listen_addresses="127.0.0.1", port="54329") as server:
         databases.write_postgres(people(300), server.url)
-        engine = sa.create_engine(sa.make_url(server.url).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool)
-        with engine.begin() as connection:
+        with raw(server.url) as connection:
             connection.exec_driver_sql("CREATE ROLE reader LOGIN PASSWORD 'hunter2'")
         url, spec = "postgresql://reader@127.0.0.1:54329/postgres?table=people", few("")
         for name in [name for name in os.environ if name.startswith("PG")]:
@@ -296,7 +285,7 @@ def test_user_and_password_come_from_the_environment(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("PGPASSWORD", "hunter2")
         with pytest.raises(RequestError, match=r"may not be read by this user.*GRANT"):
             open_source(url, spec)
-        with engine.begin() as connection:
+        with raw(server.url) as connection:
             connection.exec_driver_sql("GRANT SELECT ON people TO reader")
         with closing(open_source(url, spec)) as source:  # the server's stop waits for who is connected
             assert source.columns
@@ -445,8 +434,7 @@ def test_whole_numbers_of_duckdb_beyond_64_bits_are_the_numbers_that_they_are(tm
 
 
 def test_the_farthest_values_of_postgres_end_no_release(postgres_database: str) -> None:
-    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
+    with raw(postgres_database) as connection:
         connection.exec_driver_sql(
             "CREATE TABLE far (n numeric, w numeric(50, 10), x float8, r real, i bigint, day date, at timestamp, "
             "zoned timestamptz, clock time, money money)"
@@ -459,7 +447,6 @@ def test_the_farthest_values_of_postgres_end_no_release(postgres_database: str) 
             "'4713-01-01 BC', '4713-01-01 BC', '00:00', '-92233720368547758.08'), "
             "('NaN', 'NaN', 'NaN', 'NaN', NULL, NULL, NULL, NULL, NULL, NULL)"
         )
-    engine.dispose()
     number = {"kind": "number", "min": 0, "max": 100, "bins": 100, "nullable": True}
     moment = {"kind": "datetime", "min": "2010-01-01", "max": "2030-01-01", "bins": 10, "zone": "UTC"}
     columns: dict[str, Any] = {
@@ -479,8 +466,7 @@ def test_the_farthest_values_of_postgres_end_no_release(postgres_database: str) 
 
 
 def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) -> None:
-    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
+    with raw(postgres_database) as connection:
         connection.exec_driver_sql("CREATE TYPE mood AS ENUM ('low', 'high')")
         connection.exec_driver_sql(
             "CREATE TABLE typed (id uuid, amount numeric(8, 2), free numeric, mood mood, at timestamptz, day date, "
@@ -494,7 +480,6 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
             "INSERT INTO typed (amount, free, at, day) VALUES (NULL, 'Infinity', 'infinity', '-infinity'), "
             "('NaN', '-Infinity', '-infinity', 'infinity')"
         )
-    engine.dispose()
     years = {"min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True}
     columns: dict[str, Any] = {
         "id": {"kind": "categorical", "values": ["c0aff88b-6d4c-4276-9ca0-8670de925d80"], "nullable": True},
@@ -530,11 +515,9 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
 
 
 def test_money_is_no_cents_and_padded_text_has_no_blanks(postgres_database: str) -> None:
-    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
+    with raw(postgres_database) as connection:
         connection.exec_driver_sql("CREATE TABLE paid (amount money, code char(5), note json, place inet)")
         connection.exec_driver_sql("INSERT INTO paid (amount, code) VALUES (12.34, 'ab'), (NULL, NULL)")
-    engine.dispose()
     dropped = {"note": {"kind": "drop"}, "place": {"kind": "drop"}}
     number = {"kind": "number", "min": 0, "max": 100, "bins": 10, "nullable": True}
     columns: dict[str, Any] = {"amount": number, "code": {"kind": "categorical", "values": ["ab"], "nullable": True}}
@@ -568,11 +551,9 @@ def test_the_page_from_postgresql_to_a_published_folder(tmp_path: Path, postgres
     assert (released / "manifest.json").is_file()
     note = json.loads((tmp_path / "out" / "private" / "runs" / released.name / "run.json").read_text())
     assert DataUrl.parse(note["data"]).query == "SELECT age, region, income FROM survey WHERE consent"
-    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
+    with raw(postgres_database) as connection:
         connection.exec_driver_sql(f"DROP OWNED BY {tmp_path.name}")
         connection.exec_driver_sql(f"DROP ROLE {tmp_path.name}")
-    engine.dispose()
 
 
 def test_a_policy_names_the_databases_that_are_read(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:

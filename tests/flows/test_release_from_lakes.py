@@ -18,9 +18,9 @@ from privsyn.engine.policy_checks import check_table
 from privsyn.extras.lakes.lake import DeltaReader
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.specs.draft import draft
-from tests.flows.test_release_from_databases import read_released, release, spent
+from tests.flows.test_release_from_databases import read_released, release
 from tests.support.object_stores import serve_bucket
-from tests.support.releases import QUICK, few
+from tests.support.releases import QUICK, few, spent
 from tests.support.specs import make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")

@@ -13,17 +13,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.evaluation.coded_tables import open_release
-from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.private_table import Source
 from privsyn.tasks.codecs.encode_rows import Repairs
-from tests.support.releases import few, release_in_process
+from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -31,10 +30,6 @@ pytestmark = pytest.mark.usefixtures("places")
 
 def release(spec: ReleaseSpec, data: Any) -> ReleaseSummary:
     return release_in_process(spec, Settings(), data=data)
-
-
-def spent() -> float:
-    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
 
 
 def test_a_table_in_memory_is_released_once_however_it_is_held(save: Any) -> None:

@@ -19,10 +19,10 @@ from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.specs.draft import draft
 from privsyn.storage.store import Store
-from tests.flows.test_release_from_databases import read_released, release, spent
+from tests.flows.test_release_from_databases import read_released, release
 from tests.support.examples import keep_first
 from tests.support.object_stores import CREDENTIALS, Bucket, serve_bucket
-from tests.support.releases import QUICK, few
+from tests.support.releases import QUICK, few, spent
 from tests.support.specs import make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")

@@ -15,8 +15,8 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.sources.open_source import open_source
 from privsyn.storage.store import Store
-from tests.flows.test_release_from_databases import read_released, release, spent
-from tests.support.releases import QUICK
+from tests.flows.test_release_from_databases import read_released, release
+from tests.support.releases import QUICK, spent
 from tests.support.sftp_server import Server, serve_files
 from tests.support.specs import make_spec, people
 

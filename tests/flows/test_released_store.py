@@ -9,19 +9,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.cli import app
 from privsyn.extras.stores import released_store
 from privsyn.extras.stores.released_store import copy_released, fetch_released
 from privsyn.publish.folder import ReleaseSummary, add_formats
-from tests.flows.test_release_from_databases import spent
+from tests.support.commands import privsyn as command
 from tests.support.kept import Kept
 from tests.support.object_stores import Bucket, serve_bucket
-from tests.support.releases import few, release_in_process
+from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -65,7 +63,7 @@ def test_a_release_is_in_the_store_and_its_receiver_reads_it_there(bucket: Bucke
     here, there = privsyn.open_release(made.released), privsyn.open_release(url)
     assert there.run == here.run and there.table.equals(here.table) and there.folder != here.folder
     assert there.certificate == here.certificate and there.count().equals(here.count())
-    asked = CliRunner().invoke(app, ["query", url, "age"])
+    asked = command("query", url, "age")
     assert asked.exit_code == 0, asked.output
 
 
@@ -134,10 +132,10 @@ def test_a_changed_or_foreign_file_is_refused(bucket: Bucket, made: ReleaseSumma
 def test_publish_copies_a_release_into_a_store(bucket: Bucket, made: ReleaseSummary, places: Path) -> None:
     place = f"s3://{bucket.name}/published"
     for said in ("Published", "Nothing to do: it already is"):
-        done = CliRunner().invoke(app, ["publish", made.run, place])
+        done = command("publish", made.run, place)
         assert done.exit_code == 0 and f"{said} {place}/{made.run}" in done.output
     assert list_names(bucket, f"{place}/{made.run}") == list_folder(made.released)
-    done = CliRunner().invoke(app, ["publish", f"{place}/{made.run}", f"duckdb:///{places}/a.duckdb"])
+    done = command("publish", f"{place}/{made.run}", f"duckdb:///{places}/a.duckdb")
     assert done.exit_code == 0, done.output
 
 

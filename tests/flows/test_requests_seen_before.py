@@ -54,10 +54,6 @@ def test_with_further_rounds_another_synthesis_is_refused_before_the_table_is_op
     assert run(changed(spec, rows=150, shard_rows=20_000, oversample=2)).drawn == ()
 
 
-def test_without_further_rounds_it_draws_nothing(spec: ReleaseSpec) -> None:
-    assert run(changed(spec, seed=5, sweeps=1, rows=150)).drawn == ()
-
-
 def test_what_draws_nothing_needs_no_room(spec: ReleaseSpec) -> None:
     """As docs/operations/caching.md says."""
     assert not spec.mechanism.selection.combine_cliques
@@ -73,6 +69,7 @@ def test_what_draws_nothing_needs_no_room(spec: ReleaseSpec) -> None:
     summary = run(ReleaseSpec.model_validate({**content, "columns": {**content["columns"], "age": age}}))
     assert summary.drawn == ()
     assert released(summary, "synthetic.parquet").schema.field("age").type == pa.int16()
+    assert run(changed(spec, seed=5, sweeps=1, rows=150)).drawn == ()
 
 
 def test_what_draws_anew_is_refused_before_the_table_is_opened(spec: ReleaseSpec) -> None:

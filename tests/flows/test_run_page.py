@@ -9,13 +9,13 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, LogFilter, LogFilterFlowRunId
 
+from privsyn.api.release import propose_release
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -33,15 +33,13 @@ from privsyn.flows.run_page.show import (
 )
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish import noise_overview as overviews
-from privsyn.publish import relations_picture
+from privsyn.publish import overview_chart, relations_picture
+from privsyn.publish import overview_chart as pictures
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import Overview, ReleasedInputs, build_overview, write_overview
+from privsyn.publish.overview_chart import draw_in_subprocess
 from privsyn.publish.release_note import list_looks
-from privsyn.report import overview_chart
-from privsyn.report import overview_chart as pictures
-from privsyn.report.overview_chart import draw_in_subprocess
 from privsyn.storage.released_files import read_certificate, read_manifest
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.marginals import Marginal
@@ -51,7 +49,9 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.error_sources import recode_codes
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
-from tests.support.specs import make_spec, people
+from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content, save_tables
+from tests.support.releases import QUICK
+from tests.support.specs import make_spec, people_with
 
 First = tuple[ReleaseSummary, dict[str, Artifact]]
 """What a run of the flow returned, and the artifacts of its run page by key."""
@@ -152,9 +152,8 @@ def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data, table = kept.begin(monkeypatch) / "people.parquet", people(600)
-    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    pq.write_table(table.set_column(2, "region", regions), data)
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people_with("zanzibar", 600), data)
     return make_spec(data=str(data), synthesis={"sweeps": 1})
 
 
@@ -414,3 +413,18 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
     assert 0 < max(held) <= 1_024
     assert whole.rows == 3_000
     assert found == build_overview(replace(inputs, codes=whole))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server", "places")
+def test_the_flow_makes_a_tree_of_tables_and_finds_them_again(tmp_path: Path) -> None:
+    spec = make_tables_spec(save_tables(tmp_path, make_tree(200), make_tree_content()), **QUICK)
+    summary = release(spec)
+    made = {path.stem: pq.read_table(path) for path in (Path(summary.released) / "tables").glob("*.parquet")}
+    assert set(made) == {"persons", "visits", "drugs", "buys"}
+    again, shown = run(spec)
+    assert again.released == summary.released
+    for name, table in made.items():
+        card = shown[f"table-{name}-{spec.dataset}"]
+        assert f"{name}: {table.num_rows:,} synthetic rows" in str(card.description)
+        assert [list(row) for row in json.loads(str(card.data))] == [table.column_names] * min(5, table.num_rows)

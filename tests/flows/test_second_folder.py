@@ -16,6 +16,7 @@ import pytest
 
 import privsyn as privsyn_api
 from privsyn.api.ledger import LedgerView
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -23,14 +24,13 @@ from privsyn.engine import checks, open_run
 from privsyn.engine.opening import Books, find_payer
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.step import ReleaseStep
+from privsyn.ledgers.known_tables import Payer
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.ledgers.paid_elsewhere import Payer
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
 from tests.support.opened import watched
-from tests.support.releases import few, release_in_process
+from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import people
 
 LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
@@ -49,10 +49,6 @@ def ask(spec: ReleaseSpec, name: str, *, fresh: bool = False) -> ReleaseSummary:
     return release_in_process(spec, at(name), fresh=fresh)
 
 
-def spent() -> Fraction:
-    return Ledger(Settings().ledger).summary("people")[0].rho
-
-
 def test_a_second_price_is_refused_and_is_paid_only_when_it_is_asked_for(spec: ReleaseSpec) -> None:
     first, price = ask(spec, "first"), spent()
     for _ in range(2):
@@ -69,6 +65,17 @@ def test_a_second_price_is_refused_and_is_paid_only_when_it_is_asked_for(spec: R
     assert ask(spec, "first").run == first.run
     assert spent() == 2 * price
     assert LedgerView(at("first")).verify().problems == ()
+    # Every charge names its folder by a random identity.
+    details = [e.detail for e in Ledger(Settings().ledger).entries() if e.event == "reserve"]
+    stores = [detail["store"] for detail in details]
+    assert len(stores) == 2 * len(LOOKS) and len(set(stores)) == 2
+    assert all(len(store) == 32 and int(store, 16) for store in stores)
+    assert len({detail["request"] for detail in details}) == 1
+    # The folder that paid last goes on.
+    pq.write_table(people(210), spec.data)
+    with pytest.raises(RequestError, match="this would pay again"):
+        ask(spec, "first")  # it has seen the request, and not the table
+    assert ask(spec, "second").drawn == LOOKS
 
 
 def test_the_command_says_so(spec: ReleaseSpec, places: Path) -> None:
@@ -91,15 +98,6 @@ def test_other_rows_are_a_new_draw_in_one_folder_and_are_asked_about_in_another(
         ask(spec, "second")
     assert ask(spec, "first").drawn == LOOKS
     assert spent() == 2 * price
-
-
-def test_the_folder_that_paid_last_goes_on(spec: ReleaseSpec) -> None:
-    ask(spec, "first")
-    ask(spec, "second", fresh=True)
-    pq.write_table(people(210), spec.data)
-    with pytest.raises(RequestError, match="this would pay again"):
-        ask(spec, "first")  # it has seen the request, and not the table
-    assert ask(spec, "second").drawn == LOOKS
 
 
 def test_a_period_that_another_folder_released_is_named_with_its_run(spec: ReleaseSpec) -> None:
@@ -127,16 +125,6 @@ def test_a_copy_keeps_its_identity_and_pays_nothing(spec: ReleaseSpec) -> None:
     shutil.rmtree(at("first").out)
     pq.write_table(people(210), spec.data)
     assert ask(spec, "copy").drawn == LOOKS
-
-
-def test_every_charge_names_its_folder_by_a_random_identity(spec: ReleaseSpec) -> None:
-    ask(spec, "first")
-    ask(spec, "second", fresh=True)
-    details = [e.detail for e in Ledger(Settings().ledger).entries() if e.event == "reserve"]
-    stores = [detail["store"] for detail in details]
-    assert len(stores) == 2 * len(LOOKS) and len(set(stores)) == 2
-    assert all(len(store) == 32 and int(store, 16) for store in stores)
-    assert len({detail["request"] for detail in details}) == 1
 
 
 @pytest.mark.parametrize("where", [checks, open_run], ids=["at its checks", "at its reservation"])

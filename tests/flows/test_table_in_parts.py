@@ -57,6 +57,10 @@ def test_a_release_in_shards_is_a_folder_of_parts_with_one_schema(done: ReleaseS
     assert pq.read_table(folder / "synthetic").num_rows == 1_000
     assert len({pq.read_schema(path) for path in parts(done.released)}) == 1
     assert contents(done.released)["part-00000.parquet"] != contents(done.released)["part-00001.parquet"]
+    # With csv beside the parts the release is still read.
+    release = open_release(done.run, Settings())
+    assert len(list((Path(done.released) / "synthetic_csv").glob("*.csv"))) == 4
+    assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000
 
 
 def test_shards_depend_on_the_seed_and_on_no_number_of_threads(
@@ -99,9 +103,3 @@ def test_evaluation_and_quality_figures_read_all_parts(done: ReleaseSummary) -> 
     figures = publish_quality(done.run, 0.5, Settings())
     assert json.loads((Path(figures.released) / "figures.json").read_text())["synthetic_rows"] == 1_000
     assert evaluate(AskedEvaluation(done.run, spec=EvaluationSpec.model_validate(SLIGHT)), Settings()) is not None
-
-
-def test_with_csv_beside_the_parts_the_release_is_still_read(done: ReleaseSummary) -> None:
-    release = open_release(done.run, Settings())
-    assert len(list((Path(done.released) / "synthetic_csv").glob("*.csv"))) == 4
-    assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000

@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -27,16 +26,14 @@ from privsyn.extras.itemsets.publish_itemsets import publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from tests.support.releases import few, release_in_process
-from tests.support.specs import people
+from tests.support.specs import people_with
 
 CANARY = "zanzibar"
 
 
 @pytest.fixture
 def spec(places: Path) -> ReleaseSpec:
-    table = people(200)
-    regions = pa.array([CANARY if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    pq.write_table(table.set_column(2, "region", regions), places / "secret-place.parquet")
+    pq.write_table(people_with(CANARY, 200), places / "secret-place.parquet")
     return few(str(places / "secret-place.parquet"))
 
 

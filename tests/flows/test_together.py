@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import yaml
 
 import privsyn
 from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
-from tests.support.places import ROOT
+from tests.support.documented import read_example
 from tests.support.releases import run
 from tests.support.specs import make_spec
 
@@ -45,8 +44,7 @@ def close(folder: str | Path) -> float:
 
 
 def test_the_example_of_the_docs_is_released(save: Save) -> None:
-    text = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/columns.md")
     data, columns = save(calls(3_000)), example.pop("columns")
     privacy: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-9}
     budget = {"epsilon": 50.0, "delta": 1e-8}

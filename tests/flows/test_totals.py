@@ -19,11 +19,10 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.improved_run import build_improved_spec
-from privsyn.forecasts.forecast import forecast
-from privsyn.ledgers.ledger import Ledger
+from privsyn.evaluation.forecasts.forecast import forecast
 from privsyn.publish.certificate_of_run import TOTALS_PROMISE
-from privsyn.specs.public_inputs import with_public_inputs
-from tests.support.releases import few, run
+from privsyn.specs.spec_file import with_public_inputs
+from tests.support.releases import few, run, spent
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -35,10 +34,6 @@ COUNTS = [
 ]  # fmt: skip
 BY_REGION = {"columns": ["region"], "counts": COUNTS, "statement": STATEMENT}
 THREE = {name: COLUMNS[name] if name in ("age", "region", "happy") else {"kind": "drop"} for name in COLUMNS}
-
-
-def spent() -> float:
-    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
 
 
 def counted(folder: str | Path, *columns: str) -> dict[Any, int]:
@@ -116,18 +111,6 @@ def test_a_file_that_is_no_total_is_refused_in_a_sentence(
     assert str(caught.value.field).startswith("totals[0]")
 
 
-@pytest.mark.slow
-def test_totals_that_are_not_true_of_the_table_change_no_word_and_no_price(save: Save) -> None:
-    """Whether they are true is never asked: the same steps draw the same queries of a table that they do not fit."""
-    found = []
-    for table in (people(300), people(300).slice(0, 40)):
-        data = save(table, f"{table.num_rows}.parquet")
-        made = run(few(data, dataset=f"of-{table.num_rows}", totals=[BY_REGION]))
-        receipts = pq.read_table(Path(made.released) / "marginals" / "one_way_receipts.parquet").to_pylist()
-        found.append((made.drawn, receipts, counted(made.released, "region")))
-    assert found[0] == found[1]
-
-
 def test_totals_of_a_pair_and_of_all_rows_are_held_in_shards_with_rules(save: Save) -> None:
     pair = [("north", True, 200), ("south", True, 31), ("south", False, 44), ("other", False, 25)]
     counts = [{"region": r, "happy": h, "n": n} for r, h, n in pair]
@@ -183,10 +166,3 @@ def test_the_example_of_the_docs_is_released(save: Save, tmp_path: Path) -> None
     assert any(warning.startswith("totals: counts of 300 rows") for warning in check(spec).warnings)
     made = run(spec)
     assert counted(made.released, "region") == {("north",): 160, ("south",): 79, ("other",): 61}
-
-
-def test_a_hard_link_to_the_private_table_is_no_total(save: Save, tmp_path: Path) -> None:
-    spec = few(save(people(20)), totals=[{"columns": ["region"], "table": "link.parquet", "statement": STATEMENT}])
-    (tmp_path / "link.parquet").hardlink_to(spec.data)
-    with pytest.raises(RequestError, match="is the private table itself"):
-        with_public_inputs(spec, tmp_path)

@@ -136,20 +136,13 @@ def test_trends_are_published_priced_and_told(released: Path) -> None:
     (stage,) = (s for s in read_certificate(folder).stages if s.step == TRENDS)
     assert 0.99 < sum(Fraction(r) for r in receipts["rho"]) / Fraction(stage.rho_budget) <= 1
     assert "trend" in (folder / "README.md").read_text(encoding="utf-8")
-
-
-def test_rows_follow_the_trend_of_a_pair(released: Path) -> None:
-    folder = released
+    # Rows follow the trend of a pair.
     rows = pd.read_parquet(folder / "synthetic.parquet")
     found = rows[["a", "b", "c"]].corr("spearman").to_numpy()
     real = make_table().to_pandas()[["a", "b", "c"]].corr("spearman").to_numpy()
     assert found[0, 1] > 0.5 * real[0, 1] > 0.3
     assert np.abs(found - real).mean() < 0.15
-
-
-def test_answers_make_the_releases_rows_of_its_own_trends_and_others_of_new_ones(
-    released: Path,
-) -> None:
+    # Answers make the releases rows of its own trends and others of new ones.
     counts = ReleasedCounts.of(released)
     own = remake_rows(counts, counts.measured)
     assert own.select(["a", "b", "c"]).equals(counts.table.select(["a", "b", "c"]))
@@ -180,19 +173,14 @@ def test_unclear_trends_are_asked_again_after_the_marginals_and_clear_ones_are_n
     (stage,) = (s for s in read_certificate(unclear).stages if s.step == "measure_marginals")
     assert 0.99 < sum(Fraction(r) for r in asked[0]["rho"]) / Fraction(stage.rho_budget) <= 1
     assert "sum of signs" in stage.reason
-
-
-def test_a_trend_asked_again_is_no_joint_count(unclear: Path) -> None:
+    # A trend asked again is no joint count.
     counts = ReleasedCounts.of(unclear)
     assert counts.sums_beside["measure_marginals"]
     spec = ReleaseSpec.model_validate({**content(0.2), "data": "nowhere.parquet"})
-    relations = list_measured_relations(Plan(Request(spec), counts.steps), read_certificate(unclear))
+    relations = list_measured_relations(Plan(Request(spec), counts.steps), read_certificate(unclear).stages)
     assert relations is not None
     assert {r.columns for r in relations} == {c.attributes for c in counts.joint}
-
-
-def test_answers_make_the_rows_of_trends_asked_again_and_others_of_new_ones(unclear: Path) -> None:
-    counts = ReleasedCounts.of(unclear)
+    # Answers make the rows of trends asked again and others of new ones.
     own = remake_rows(counts, counts.measured)
     assert own.select(["a", "b", "c"]).equals(counts.table.select(["a", "b", "c"]))
     other = {name: [np.zeros_like(c.counts, dtype=np.int64) for c in sums] for name, sums in counts.sums_beside.items()}

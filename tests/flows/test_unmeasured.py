@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import privsyn
 from privsyn.base.errors import RequestError
@@ -20,9 +19,9 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.prior import Prior
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.formats.described import TELLS_NOTHING
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 from tests.support import answered
-from tests.support.places import ROOT
+from tests.support.documented import read_example
 from tests.support.releases import FEW, QUICK, run
 from tests.support.specs import COLUMNS, make_spec, mechanism_fields, people
 
@@ -36,9 +35,7 @@ MEASURED = ("borough", "calls")
 
 
 def example() -> dict[str, Any]:
-    text = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
-    columns: dict[str, Any] = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[2].split("```")[0])["columns"]
-    return columns
+    return dict(read_example("docs/columns.md", number=2)["columns"])
 
 
 def fires(rows: int) -> pa.Table:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 import privsyn
 from privsyn.api.check import check
+from privsyn.api.release import propose_release
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli.release_command import look_ahead
@@ -19,10 +19,10 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.choose_accountant import assume_accountant
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
+from tests.support.kills import run_killed
 from tests.support.releases import few, run
 from tests.support.specs import changed, people
 
@@ -94,30 +94,13 @@ def test_periods_of_gaussian_noise_under_a_cap_of_zcdp_are_followed_by_periods_o
     assert ledger().verify() == []
 
 
-def dies(spec: str, environment: dict[str, str], period: str | None) -> None:
-    """Run until the first noise is kept, and be killed then."""
-    os.environ.update(environment)
-    keep_noise = Records.keep_noise
-
-    def deadly(*arguments: Any) -> None:
-        keep_noise(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    Records.keep_noise = deadly  # type: ignore[method-assign]
-    run(ReleaseSpec.model_validate_json(spec), period=period)
-
-
 @each_cap
 @pytest.mark.parametrize("period", [None, "2026-10"])
 def test_a_killed_run_is_finished_under_its_own_accountant_by_one_charge(
     children: Any, spec: ReleaseSpec, cap: CapAccountant, period: str | None
 ) -> None:
     ledger().register("people", spec.budget, cap)
-    environment = {name: os.environ[name] for name in ("PRIVSYN_OUT", "PRIVSYN_LEDGER")}
-    child = children.Process(target=dies, args=(under(spec, "gaussian").model_dump_json(), environment, period))
-    child.start()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    run_killed(children, partial(run, period=period), under(spec, "gaussian"), at=(Records, "keep_noise", "after"))
     assert ledger().summary()[0].rho == GAUSSIAN, "reserved"
     made = run(spec, period=period)
     assert (certified(made.released).accountant, ledger().summary()[0].rho) == ("gaussian", GAUSSIAN)

@@ -24,15 +24,15 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from privsyn.api import check as spec_check
+from privsyn.api.release import propose_release
 from privsyn.base.settings import Settings
 from privsyn.cli import common, release_command, spec_command
 from privsyn.flows.run_page.show import format_certificate_page
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish import markdown
 from privsyn.publish.noise_overview import Column, Overview, write_overview
+from privsyn.publish.overview_chart import MarginalOverview
 from privsyn.publish.release_note import list_looks
-from privsyn.report.overview_chart import MarginalOverview
 from privsyn.storage.released_files import read_certificate
 from tests.support.examples import choose_example_count
 from tests.support.releases import release_in_process

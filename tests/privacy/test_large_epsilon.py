@@ -15,11 +15,11 @@ import pytest
 
 from privsyn.base.settings import Settings
 from privsyn.cli import common
-from privsyn.comparison import variants
-from privsyn.comparison.method import MethodInput
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import private_evaluation as evaluation
+from privsyn.evaluation.comparison import variants
+from privsyn.evaluation.comparison.method import MethodInput
 from privsyn.evaluation.private_evaluation import AskedEvaluation, Report, evaluate
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable

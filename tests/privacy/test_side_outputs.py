@@ -204,7 +204,7 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
             ("evaluate", run_name, "--epsilon-report", 0.5),
             ("privsyn.tasks.steps.quality_figures.count_exactly",),
         ),
-        "compare": (comparing, ("privsyn.comparison.compare_methods.encode",)),
+        "compare": (comparing, ("privsyn.evaluation.comparison.compare_methods.encode",)),
         "check": (
             ("spec", "check", yaml, "--data", places / "source" / "people.csv"),
             ("privsyn.sources.private_table.Source.batches",),

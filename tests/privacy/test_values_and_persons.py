@@ -277,7 +277,7 @@ def test_16_a_person_changes_no_more_rows_than_the_unit_says(most: int) -> None:
 
 def test_16_mutant_a_bound_that_is_declared_and_not_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: nothing is cut."""
-    monkeypatch.setattr(SortedRows, "find_first", lambda rows, group, most=1: rows.order)
+    monkeypatch.setattr(SortedRows, "find_first", lambda rows, group, limit=1: rows.order)
     assert rows_that_a_person_changes(50, {"person_id": "pid", "max_records": 3}) > 3
 
 

@@ -83,15 +83,20 @@ class Server:
         return str(eventually(state, f"the end of the run {run}"))
 
 
+def find_free_port() -> int:
+    """A port of the loopback address that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
 def server(folder: Path, working: Path = ROOT, **settings: str) -> Iterator[Server]:
     """`privsyn server` on a free port, with its history, ledger and files in ``folder``; stopped at the end.
 
     ``working``: the folder where it is started; ``settings``: further variables of its environment.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "PRIVSYN_"))}
     environment = {
         **kept,

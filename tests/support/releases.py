@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.api.release import run_proposal
+from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -19,7 +20,7 @@ from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.proposal import ignore_progress
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
-from privsyn.pipelines.release_plan import propose_release
+from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.privacy.noise import NoiseSource
 from tests.support.specs import COLUMNS, make_spec
@@ -50,6 +51,16 @@ def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
 def released(summary: ReleaseSummary, name: str) -> pa.Table:
     """One of its tables."""
     return pq.read_table(Path(summary.released) / name)
+
+
+def read_files(folder: str | Path) -> dict[str, bytes]:
+    """Every file below a folder, by its name there."""
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
+
+
+def spent(dataset: str = "people") -> Fraction:
+    """What the ledger has charged for a data set: 0 for one that it does not know."""
+    return sum((state.rho for state in Ledger(Settings().ledger).summary(dataset)), Fraction(0))
 
 
 def few(data: str, **changes: Any) -> ReleaseSpec:

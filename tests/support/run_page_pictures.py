@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from privsyn.report import overview_chart
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, draw_overview
+from privsyn.publish import overview_chart
+from privsyn.publish.overview_chart import MarginalOverview, OneWayOverview, draw_overview
 
 _DRAWN: dict[str, bytes] = {}
 

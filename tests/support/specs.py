@@ -89,6 +89,14 @@ def people(rows: int, seed: int = 0) -> pa.Table:
     )
 
 
+def people_with(word: str, rows: int) -> pa.Table:
+    """``people``, in whose private rows the word stands: every seventh region, and every dropped number of a case."""
+    table = people(rows)
+    regions = pa.array([word if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
+    cases = pa.array([f"{word}-{i}" for i in range(rows)])
+    return table.set_column(2, "region", regions).set_column(5, "caseid", cases)
+
+
 names = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12)
 
 

@@ -253,7 +253,7 @@ def test_all_that_counting_imports_is_there_before_its_threads(module: Any, monk
     counts = (
         blocks.count_blocks([table], domain, cliques, threads=2)
         if module is blocks
-        else list(counting.count_all(table, cliques, threads=2))
+        else list(table.counts(cliques, threads=2))
     )
     assert before == [True] and [int(c.sum()) for c in counts] == [4, 4, 4]
 

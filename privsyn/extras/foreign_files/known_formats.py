@@ -38,16 +38,16 @@ def is_a_list(labels: Mapping[Any, str], measure: str) -> bool:
     return len(labels) >= _FEWEST_LABELS and measure != "scale"
 
 
-def refuse_large_unpacked(path: Path, most: int, field: str) -> None:
-    """Raise RequestError for a workbook with macros, or if its parts declare more than ``most`` unpacked bytes.
+def refuse_large_unpacked(path: Path, limit: int, field: str) -> None:
+    """Raise RequestError for a workbook with macros, or if its parts declare more than ``limit`` unpacked bytes.
 
     The declared size is binding: no ZIP reader returns more.  Raises zipfile.BadZipFile for files that are no ZIP
     files.
     """
     with zipfile.ZipFile(path) as book:
         size, names = sum(part.file_size for part in book.infolist()), book.namelist()
-    if size > most:
-        problem = f"{path.name} unpacks to more than {most // 10**6} MB"
+    if size > limit:
+        problem = f"{path.name} unpacks to more than {limit // 10**6} MB"
         raise RequestError(problem, "Keep the sheet of columns alone, or save it as CSV", field)
     if any(name.lower().endswith("vbaproject.bin") for name in names):
         raise RequestError(f"{path.name} has macros", "Save it as .xlsx without macros", field)

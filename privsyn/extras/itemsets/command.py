@@ -52,7 +52,7 @@ def itemsets_command(
     SPEC names the private transactions. The same request again finds its release and costs nothing.
     """
     with print_errors(debug=debug, out=out):
-        from privsyn.api.progress import show_progress_bars
+        from privsyn.engine.progress import show_progress_bars
         from privsyn.extras.itemsets.itemset_spec_file import load_itemset_spec
         from privsyn.extras.itemsets.publish_itemsets import publish_itemsets
         from privsyn.extras.itemsets.steps import build_itemset_steps

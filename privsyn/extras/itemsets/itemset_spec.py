@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.csv_options import CsvOptions
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import DATASET, MAX_COLUMNS
 from privsyn.data_contracts.totals import PublicFile

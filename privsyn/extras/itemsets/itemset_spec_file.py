@@ -33,11 +33,11 @@ def load_itemset_spec(path: Path, epsilon: float | None = None, data: str | Path
         content["privacy"] = {**content["privacy"], "epsilon": epsilon}
     spec = check_itemset_spec(content, document)
     place = resolve_place(spec.data if data is None else data, "data", folder if data is None else None)
+    content["data"] = place
     if spec.items_file:
         file = read_listed_file(spec.items_file, folder, (place,), "items_file")
-        listed = {"items": _read_universe(file), "items_file": "", "public_files": [file.kept.model_dump()]}
-        spec = check_itemset_spec({**content, **listed}, document)
-    return spec.model_copy(update={"data": place})
+        content |= {"items": _read_universe(file), "items_file": "", "public_files": [file.kept.model_dump()]}
+    return check_itemset_spec(content, document)
 
 
 def check_itemset_spec(content: dict[str, Any], document: Document | None = None) -> ItemsetSpec:

@@ -28,11 +28,10 @@ from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
 from privsyn.extras.itemsets.itemset_spec_file import release_spec_of
 from privsyn.extras.itemsets.steps import build_itemset_steps
 from privsyn.extras.itemsets.transaction_source import open_transactions
-from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.folder import REPAIRS, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note
 from privsyn.publish.release_note import Looks, list_looks
-from privsyn.publish.versions import list_file_versions
 from privsyn.storage.records import write_json
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 

@@ -22,7 +22,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.engine.step_list import fund
 from privsyn.extras.itemsets import tables as contracts
 from privsyn.extras.itemsets.algorithm import basis_marginals, basis_set, estimates, item_counts, pair_counts
@@ -147,7 +147,7 @@ def _build_look(
     inputs: tuple[str, ...] = (),
     plan: Any,
     exact: Any,
-    look: Look,
+    look: LookDescription,
     words: str,
 ) -> ReleaseStep:
     return TransactionLook(
@@ -169,15 +169,15 @@ def _build_look(
 
 def _measure_items(spec: ItemsetSpec) -> Step:
     top, most = spec.top, spec.max_items
-    rank = "" if top is None else ", and how frequent the last of the itemsets asked for is"
+    rank = "" if top is None else ", and the frequency of the last requested itemset"
     return _build_look(
         spec,
         name="item_counts",
         title="Item counts",
         plan=lambda r, i, rho: item_counts.plan(len(spec.items), most, top, rho, r.records),
         exact=lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, spec.largest),
-        look=Look(
-            what=f"the number of transactions, and of those with each item{rank}",
+        look=LookDescription(
+            counted=f"the number of transactions, and of transactions with each item{rank}",
             reason=lambda r: (
                 "k for a single count, because each transaction changes it by at most 1. For the counts of all items k "
                 f"times the root of {most}, rounded up, because each transaction changes at most {most} of them by 1"
@@ -224,8 +224,8 @@ def _measure_pairs(spec: ItemsetSpec) -> Step:
         inputs=("frequent_items.items",),
         plan=lambda r, i, rho: pair_counts.plan(len(_locate_items(i)), spec.max_items, rho, r.records),
         exact=exact,
-        look=Look(
-            what="the number of transactions with each pair of the frequent items",
+        look=LookDescription(
+            counted="the number of transactions with each pair of the frequent items",
             reason=lambda r: (
                 "k times the root, rounded up, of the pairs that one transaction can hold: of at most "
                 f"{spec.max_items} items, and of no more than the frequent ones"
@@ -277,8 +277,8 @@ def _measure_marginals(spec: ItemsetSpec) -> Step:
         inputs=("frequent_items.items", "basis_set.bases"),
         plan=lambda r, i, rho: basis_marginals.plan(i.table("basis_set.bases")["items"].to_pylist(), rho, r.records),
         exact=exact,
-        look=Look(
-            what="the number of transactions that hold exactly each subset of a basis",
+        look=LookDescription(
+            counted="the number of transactions that hold exactly each subset of a basis",
             reason="k: each transaction is in one cell of each marginal",
         ),
         words="has for each basis the counts of its subsets: bit j of a cell's number is its item j",

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, MethodInput, MethodResult
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.evaluation.comparison.method import Choices, MethodInput, MethodResult
 from privsyn.extras.papers.full_domain import TOTAL_SHARE, list_pairs, measure_number_of_rows, split_rho
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,7 +43,7 @@ def dual_query(trial: MethodInput) -> MethodResult:
     counted_rows, rows = measure_number_of_rows(trial, budget * TOTAL_SHARE)
     spreads = compute_spreads(budget * (1 - TOTAL_SHARE), trial.records, rows)
     workload = list_pairs(domain)
-    counted = list(count_all(trial.to_bins(trial.rows), workload, threads=trial.threads))
+    counted = list(trial.to_bins(trial.rows).counts(workload, threads=trial.threads))
     truth = np.concatenate([c.ravel() for c in counted]).astype(np.float64)
     whole, hits = float(trial.rows.rows), np.zeros(truth.size)
     generator, synthetic_rows = np.random.default_rng([trial.seed, 0xD0A1]), []

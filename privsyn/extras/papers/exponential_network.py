@@ -14,15 +14,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, DomainTooLargeError, MethodInput, MethodResult
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.evaluation.comparison.method import Choices, DomainTooLargeError, MethodInput, MethodResult
 from privsyn.extras.papers.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.steps.ancestral_rows import draw_ancestral_rows
-from privsyn.tasks.steps.build_network import count_useful_cells
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps.build_network import count_useful_cells, draw_ancestral_rows
 
 NETWORK_SHARE = Fraction(3, 10)
 """beta: part of the budget for the network; the families get the rest."""
@@ -60,7 +59,7 @@ def privbayes_exponential(trial: MethodInput) -> MethodResult:
         placed.append(child)
     sigma = compute_sigma(rho_each, records)
     queries = [Query(c, domain.cells(c), records, sigma) for c in families]
-    exact = count_all(rows, families, threads=trial.threads)
+    exact = rows.counts(families, threads=trial.threads)
     noisy = [
         Marginal(c, (counts + trial.noise.draw(sigma, counts.size).reshape(counts.shape)).astype(np.float64))
         for c, counts in zip(families, exact, strict=True)
@@ -105,7 +104,7 @@ def _count_candidates(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield counts of each candidate, shape (codes of the attribute, joint codes of its parents)."""
     for (child, _), counts in zip(
-        candidates, count_all(rows, [(c, *parents) for c, parents in candidates], threads=threads), strict=True
+        candidates, rows.counts([(c, *parents) for c, parents in candidates], threads=threads), strict=True
     ):
         yield counts.reshape(rows.domain.size(child), -1)
 

@@ -13,7 +13,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import (
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.evaluation.comparison.method import (
     Choices,
     LaplaceQuery,
     MethodInput,
@@ -21,10 +23,8 @@ from privsyn.comparison.method import (
     check_cells,
     compute_laplace_scale,
 )
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.projection import apply_norm_sub
-from privsyn.tasks.kernels.counting import CodeTable, count, count_all
+from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
@@ -76,7 +76,7 @@ def mwem(trial: MethodInput) -> MethodResult:
     check_cells(domain, MWEM_CELLS, "mwem")
     rows, rho = trial.to_bins(trial.rows), split_rho(trial)
     workload = list_pairs(domain)
-    truth = list(count_all(rows, workload, threads=trial.threads))
+    truth = list(rows.counts(workload, threads=trial.threads))
     rho_each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
     spread, sigma = spread_for(rho_each), compute_sigma(rho_each, records)
     counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)

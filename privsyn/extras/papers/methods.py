@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.comparison.method import PAPER, Method, MethodInput, MethodResult
+from privsyn.evaluation.comparison.method import PAPER, Method, MethodInput, MethodResult
 from privsyn.extras.papers import (
     dual_query,
     exponential_network,

@@ -12,13 +12,20 @@ from fractions import Fraction
 
 import numpy as np
 
-from privsyn.comparison.method import LaplaceQuery, MethodInput, MethodResult, compute_laplace_scale
-from privsyn.comparison.variants import Steps, apply_paper_options, choose_aim, draw_gaussian, request_of, run_steps
 from privsyn.data_contracts.receipts import Query, compute_sigma, sum_rho
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import DrawNoise
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
+from privsyn.evaluation.comparison.method import LaplaceQuery, MethodInput, MethodResult, compute_laplace_scale
+from privsyn.evaluation.comparison.variants import (
+    Steps,
+    apply_paper_options,
+    choose_aim,
+    draw_gaussian,
+    request_of,
+    run_steps,
+)
 from privsyn.pipelines.common_steps import list_released_tables
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy

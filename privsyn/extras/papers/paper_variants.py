@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from privsyn.comparison.method import DomainTooLargeError, MethodInput, MethodResult
-from privsyn.comparison.variants import Steps
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
+from privsyn.evaluation.comparison.method import DomainTooLargeError, MethodInput, MethodResult
+from privsyn.evaluation.comparison.variants import Steps
 from privsyn.extras.papers import min_cost_flow
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
@@ -56,9 +56,9 @@ def _synthesize_by_sweeps(step: Step) -> Step:
     """Return the step ``synthesize``, its request asking for sweeps."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        mechanism = request.spec.mechanism
-        rows = {name: getattr(mechanism.synthesis, name) for name in Rows.model_fields}
-        changed = request.spec.by(mechanism.model_copy(update={"synthesis": Synthesis(**rows)}))
+        options = request.spec.mechanism.synthesis
+        sweeps = Synthesis(**{name: getattr(options, name) for name in Rows.model_fields})
+        changed = request.spec.with_rows(**dict(sweeps))
         assert step.run is not None  # noqa: S101 - only looks have none
         return step.run(replace(request, spec=changed), inputs, progress)
 
@@ -110,7 +110,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     """Make rows as the step does, from the noisy counts instead of the consistent ones, which the model fits itself."""
     domain, settings = inputs.domain(), get_synthesis(request)
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
-    recode = inputs.refined()
+    recode = inputs.read_pooled_recode()
     measured = [
         m
         for m in make_consistent.build_measured_marginals(*inputs.measured(), domain)

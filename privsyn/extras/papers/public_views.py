@@ -7,18 +7,19 @@ from itertools import combinations
 
 import numpy as np
 
-from privsyn.comparison.method import MethodInput, MethodResult
-from privsyn.comparison.variants import Steps
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
 from privsyn.engine.step_list import fund
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult
+from privsyn.evaluation.comparison.variants import Steps
 from privsyn.extras.papers.noise_variants import vary_paper
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
-from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS, get_options, measure_chosen
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE, get_options
+from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS, measure_chosen
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.steps import combine_cliques
 
@@ -46,12 +47,12 @@ def priview(trial: MethodInput) -> MethodResult:
 def random_views(trial: MethodInput) -> MethodResult:
     """Draw as many views as the covering has, of attributes drawn with the trial's seed."""
 
-    def choose(domain: Domain, most: int) -> list[Clique]:
+    def choose(domain: Domain, limit: int) -> list[Clique]:
         generator = np.random.default_rng([trial.seed, 0x71E5])
         views: dict[Clique, None] = {}
-        for _ in list_covering_views(domain, most):
+        for _ in list_covering_views(domain, limit):
             order = [domain.attributes[i] for i in generator.permutation(len(domain.attributes))]
-            views[_widen_views(order[:1], order[1:], domain, min(most, CELLS))] = None
+            views[_widen_views(order[:1], order[1:], domain, min(limit, CELLS))] = None
         return [view for view in views if len(view) > 1]
 
     return _choose_views(trial, choose)
@@ -64,9 +65,9 @@ def manual_list(trial: MethodInput) -> MethodResult:
     """
     named = [set(m.columns) for m in trial.settings.workload]
 
-    def choose(domain: Domain, most: int) -> list[Clique]:
+    def choose(domain: Domain, limit: int) -> list[Clique]:
         cliques = [domain.ordered([a for a in domain.attributes if a in columns]) for columns in named]
-        return list(dict.fromkeys(c for c in cliques if len(c) > 1 and domain.cells(c) <= most))
+        return list(dict.fromkeys(c for c in cliques if len(c) > 1 and domain.cells(c) <= limit))
 
     return _choose_views(trial, choose)
 
@@ -111,17 +112,17 @@ def list_greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -
     return views
 
 
-def _widen_views(view: list[str], others: list[str], domain: Domain, most: int) -> Clique:
+def _widen_views(view: list[str], others: list[str], domain: Domain, limit: int) -> Clique:
     """Return ``view`` with the first of ``others`` that fit."""
     for attribute in others:
-        if len(view) < WIDTH and domain.cells([*view, attribute]) <= most:
+        if len(view) < WIDTH and domain.cells([*view, attribute]) <= limit:
             view = [*view, attribute]
     return domain.ordered(view)
 
 
-def _list_pairs(domain: Domain, most: int) -> list[Clique]:
-    """Return every pair of at most ``most`` cells."""
-    return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
+def _list_pairs(domain: Domain, limit: int) -> list[Clique]:
+    """Return every pair of at most ``limit`` cells."""
+    return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= limit]
 
 
 def _choose_views(trial: MethodInput, choose: Choose) -> MethodResult:
@@ -133,7 +134,7 @@ def replace_selection(choose: Choose) -> Callable[[Request], Steps]:
     """Return PrivSyn's steps, but ``choose`` names what is measured; the scores' budget goes there."""
 
     def steps(request: Request) -> Steps:
-        one_way, selection, measurement = get_options(request).split.exact()
+        one_way, selection, measurement = get_options(request, PrivSyn).split.exact()
         steps = (
             ENCODE,
             ONE_WAYS,
@@ -153,7 +154,9 @@ def _build_choice_step(choose: Choose) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, fine = inputs.domain(), request.encoding.domain
-        weighed = combine_cliques.weigh(choose(domain, get_options(request).selection.max_cells), domain, fine, None)
+        weighed = combine_cliques.weigh(
+            choose(domain, get_options(request, PrivSyn).selection.max_cells), domain, fine, None
+        )
         return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
 
     return Step(

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from privsyn.data_contracts.certificate import StageCost
-from privsyn.engine.step import Look, say
+from privsyn.engine.step import LookDescription, say
 from privsyn.publish.formats.described import DescribedRelease
 
 NAME = "registry.yaml"
@@ -268,7 +268,7 @@ def describe_mechanisms(release: DescribedRelease) -> str:
     """Return every look at the private table: number of queries, sensitivity and noise."""
     c = release.certificate
     versions = {name: release.versions.get(name, "") for name in ("opendp", "privsyn-flows")}
-    looks = "\n".join(f"- {_look(stage, release.look(stage))}" for stage in c.stages)
+    looks = "\n".join(f"- {_describe_look(stage, release.find_look(stage))}" for stage in c.stages)
     return (
         "The discrete Gaussian mechanism on vectors of integer counts, with sensitivity in the "
         f"{c.sensitivity}; {sum(g.queries for s in c.stages for g in s.groups):,} queries in {len(c.stages)} looks:\n"
@@ -289,7 +289,7 @@ def describe_composition(release: DescribedRelease) -> str:
     """Return the composition of prices to the promise, and the data set's lifetime cap."""
     c, total = release.certificate, release.certificate.dataset_total
     costs = "\n".join(
-        f"- {release.look(s).words}: budget rho {format_rho(s.rho_budget)}, spent {format_rho(s.rho_spent)}"
+        f"- {release.find_look(s).words}: budget rho {format_rho(s.rho_budget)}, spent {format_rho(s.rho_spent)}"
         for s in c.stages
     )
     return (
@@ -313,7 +313,7 @@ def post_processing(release: DescribedRelease) -> str:
 def describe_utility(release: DescribedRelease) -> str:
     """Return the noise, which is public, as the measure of utility; no comparison with the private table is."""
     spans = "; ".join(
-        f"{release.look(s).words}: {_describe_noise(s, release.look(s))}" for s in release.certificate.stages
+        f"{release.find_look(s).words}: {_describe_noise(s, release.find_look(s))}" for s in release.certificate.stages
     )
     return (
         f"Standard deviation of the noise. {spans[:1].upper()}{spans[1:]}. marginals/ holds every noisy count with its "
@@ -326,7 +326,7 @@ def format_rho(exact: str) -> str:
     return f"{float(Fraction(exact)):.6g}"
 
 
-def _look(stage: StageCost, look: Look) -> str:
+def _describe_look(stage: StageCost, look: LookDescription) -> str:
     queries, cells = (sum(getattr(g, name) for g in stage.groups) for name in ("queries", "cells"))
     sensitivities = " to ".join(f"{s:g}" for s in sorted({g.sensitivity for g in stage.groups})) or "none"
     counted = f"{_format_number(queries, 'query', 'queries')}, {_format_number(cells, 'cell', 'cells')}"
@@ -338,7 +338,7 @@ def _format_number(number: int, singular: str, plural: str) -> str:
     return f"{number:,} {singular if number == 1 else plural}"
 
 
-def _describe_noise(stage: StageCost, look: Look) -> str:
+def _describe_noise(stage: StageCost, look: LookDescription) -> str:
     sigmas = [g.sigma for g in stage.groups]
     if not sigmas:
         return "none, since there were no queries"

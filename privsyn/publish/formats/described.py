@@ -19,7 +19,7 @@ from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, get_step, release_steps
+from privsyn.engine.step import LookDescription, get_step, release_steps
 
 _TABLES = {
     "parquet": re.compile(r"synthetic(/part-[0-9]+)?\.parquet"),
@@ -47,7 +47,7 @@ class DescribedRelease:
         """The public request."""
         return self.plan.request.spec
 
-    def look(self, stage: StageCost) -> Look:
+    def find_look(self, stage: StageCost) -> LookDescription:
         """Return the facts of a look at the private table, from its line in the certificate."""
         return get_step(release_steps(self.plan.steps), stage.step).look
 

@@ -190,10 +190,10 @@ def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation
     yield from _choose_targets([*relations, *find_long_sums(amounts)])
 
 
-def _spread(column: AdviceColumn, most: int) -> Floats:
-    """Return numbers of at most ``most`` rows spread evenly over the table."""
+def _spread(column: AdviceColumn, limit: int) -> Floats:
+    """Return numbers of at most ``limit`` rows spread evenly over the table."""
     rows = len(column.numbers)
-    return column.numbers[np.linspace(0, rows - 1, min(rows, most)).astype(np.int64)]
+    return column.numbers[np.linspace(0, rows - 1, min(rows, limit)).astype(np.int64)]
 
 
 def _screen_sums(sample: Floats, place: int, target: AdviceColumn) -> Iterator[tuple[int, int]]:

@@ -42,10 +42,10 @@ _RESERVED = frozenset((*CONSTANTS, *FUNCTIONS, COUNT, *NEIGHBOURS))
 
 
 class RowSample:
-    """Rows spread evenly over a table: all rows up to ``most``, else every second, fourth, ... row."""
+    """Rows spread evenly over a table: all rows up to ``limit``, else every second, fourth, ... row."""
 
-    def __init__(self, most: int = MOST_ROWS) -> None:
-        self._most, self._step, self._seen = most, 1, 0
+    def __init__(self, limit: int = MOST_ROWS) -> None:
+        self._most, self._step, self._seen = limit, 1, 0
         self._kept: list[tuple[int, pa.RecordBatch]] = []  # (number of its first row in the table, batch)
 
     def add(self, batch: pa.RecordBatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api.ledger import LedgerView
@@ -13,17 +12,13 @@ from privsyn.base.settings import Settings
 from privsyn.flows.budget import read_budgets
 from privsyn.ledgers.ledger import Ledger
 from tests.flows.operations.test_period_cli import SPEC as ONE_RELEASE
+from tests.flows.operations.test_period_cli import write_spec
 from tests.support.commands import privsyn
-from tests.support.specs import people
-
-SPEC = ONE_RELEASE.replace("epsilon: 1.2", "epsilon: 2.2")  # the cap fits four releases
 
 
 @pytest.fixture
 def spec(places: Path) -> Path:
-    pq.write_table(people(80).select(["age", "happy"]), places / "people.parquet")
-    (places / "people.yaml").write_text(SPEC, encoding="utf-8")
-    return places / "people.yaml"
+    return write_spec(places, ONE_RELEASE.replace("epsilon: 1.2", "epsilon: 2.2"))  # the cap fits four releases
 
 
 def periods() -> list[str]:

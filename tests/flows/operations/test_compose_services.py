@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.server.starter_files import write_starter_files
 from tests.support import postgres
 from tests.support.places import ROOT
+from tests.support.prefect_ui import find_free_port
 from tests.support.specs import COLUMNS, make_spec, people
 from tests.support.tampering import raw
 
@@ -48,20 +48,14 @@ LOGIN = "privsyn:secret"
 DOWN_SECONDS = 6.0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass
 class Site:
     """Where the services run, and the ports that stand for those in the containers."""
 
     folder: Path
     database: postgres.Cluster
-    page: int = field(default_factory=free_port)
-    health: int = field(default_factory=free_port)
+    page: int = field(default_factory=find_free_port)
+    health: int = field(default_factory=find_free_port)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -171,7 +165,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     write_starter_files(folder)
     for service in SERVICES:
         (folder / service).mkdir()
-    with postgres.cluster("scram-sha-256", listen_addresses="127.0.0.1", port=str(free_port())) as database:
+    with postgres.cluster("scram-sha-256", listen_addresses="127.0.0.1", port=str(find_free_port())) as database:
         made = Site(folder, database)
         with raw(made.database.url) as connection:
             connection.exec_driver_sql("ALTER ROLE privsyn PASSWORD 'the owner''s'")

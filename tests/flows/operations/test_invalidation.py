@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
-from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +23,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.earlier_spellings import RENAMED, ROUNDS, SECTIONS
-from privsyn.data_contracts.mechanism_options import Adaptive, AnyMechanism, Mechanism
+from privsyn.data_contracts.mechanism_options import AnyMechanism, Mechanism
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys
@@ -162,14 +160,8 @@ VALUES: dict[str, Any] = {
     "dataset": "others",
     "data": "elsewhere.parquet",
     "query": "SELECT * FROM people",
-    "unit.records_per_person": 2,
     "unit.person_id": "pid",
-    "unit.max_records": 3,
     "unit.household_id": {"unit": {"household_id": "pid", "max_records": 3}, "order": "region"},
-    "privacy.epsilon": 0.5,
-    "privacy.delta": 1e-10,
-    "budget.epsilon": 11.0,
-    "budget.delta": 1e-7,
     "order": "age",
     "constant": ["region"],
     "tables": {
@@ -182,7 +174,6 @@ VALUES: dict[str, Any] = {
     "with_order": ["income"],
     "once": ["north"],
     "null_values": ["", "NA"],
-    "csv.line_breaks": True,
     "csv.delimiter": ";",
     "csv.decimal": ",",
     "csv.thousands": ",",
@@ -198,51 +189,11 @@ VALUES: dict[str, Any] = {
     "mechanism.split.trends": 0.3,
     "mechanism.split.values": 0.03,
     "mechanism.split.one_ways": "equal",
-    "mechanism.split.remeasure_one_ways": False,
-    "mechanism.compression.enabled": False,
-    "mechanism.compression.sigmas": 4.0,
-    "mechanism.compression.least_count": 800,
-    "mechanism.compression.filter": True,
-    "mechanism.compression.neighbours": False,
-    "mechanism.compression.equal_mass": True,
-    "mechanism.compression.single_values": True,
-    "mechanism.compression.ladder": True,
-    "mechanism.compression.round_numbers": True,
-    "mechanism.compression.calendar": True,
+    "mechanism.synthesis.rows": 100,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
-    "mechanism.selection.combine_cliques": True,
-    "mechanism.selection.gamma": 300,
-    "mechanism.selection.max_cells": 400,
-    "mechanism.rounds": 2,
-    "mechanism.rounds_share": 0.4,
-    "mechanism.scores_share": 0.2,
-    "mechanism.triples": not Adaptive().triples,
-    "mechanism.max_cells": 400,
-    "mechanism.per_column": 0.1,
-    "mechanism.one_way_share": 0.2,
-    "mechanism.annealing": 1.5,
-    "mechanism.gamma": 300,
-    "mechanism.degree": 1,
-    "mechanism.usefulness": 2.0,
-    "mechanism.consistency.rounds": 5,
-    "mechanism.consistency.one_way_weight": 1.0,
-    "mechanism.consistency.shrink": False,
-    "mechanism.consistency.pooled": True,
-    "mechanism.synthesis.rows": 100,
-    "mechanism.synthesis.seed": 7,
-    "mechanism.synthesis.shard_rows": 1_000,
     "mechanism.synthesis.method": "gum",
-    "mechanism.synthesis.sweeps": 3,
-    "mechanism.synthesis.try_heat": True,
-    "mechanism.synthesis.oversample": 2,
-    "mechanism.synthesis.related_inside": True,
-    "mechanism.synthesis.iterations": 9,
-    "mechanism.synthesis.alpha": 0.5,
     "mechanism.synthesis.decay": "linear",
-    "mechanism.synthesis.decay_rate": 0.5,
-    "mechanism.synthesis.decay_every": 5,
-    "mechanism.synthesis.duplicate_share": 0.5,
     "focus": {"focus": {"columns": ["income"]}},
     "workload": [{"columns": ["age", "income", "happy"], "weight": 5}],
     "improves": {
@@ -256,10 +207,6 @@ VALUES: dict[str, Any] = {
     "cells": {"cells": {"run": "people-1", "columns": {"age": {"low": [0, 20, 40, 90], "doubtful": [3]}}}},
     "mechanism.group": ["region"],
     "mechanism.large": ["region"],
-    "mechanism.edge": 0.2,
-    "mechanism.most_cells": 100,
-    "mechanism.turns": 9,
-    "mechanism.shrink": False,
     "totals": {
         "totals": [
             {
@@ -343,6 +290,16 @@ def put(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return {**content, head: put(content.get(head, {}), rest, value) if rest else value}
 
 
+def change_value(content: dict[str, Any], field: str) -> float:
+    """Another value of a flag or a number than the request has: a new one needs no row of VALUES."""
+    value: Any = ReleaseSpec.model_validate(content)
+    for name in field.split("."):
+        value = getattr(value, name)
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else value / 2
+
+
 def changed(content: dict[str, Any], field: str, to: str | None = None) -> Iterator[dict[str, Any]]:
     """The request with another value of the field; of a column's field, once a kind of column that has it.
 
@@ -361,7 +318,7 @@ def changed(content: dict[str, Any], field: str, to: str | None = None) -> Itera
         assert to is not None
         yield by_mechanism(content, to)
         return
-    value = VALUES[field]
+    value = VALUES[field] if field in VALUES else change_value(content, field)
     for path, other in (value if isinstance(value, dict) else {field: value}).items():
         content = put(content, path, other)
     yield content
@@ -464,7 +421,8 @@ def test_every_field_has_a_row_and_every_row_a_field() -> None:
     told = {field for row in ROWS for field in row.fields}
     assert told - OTHERS.keys() == set(fields(ReleaseSpec))
     assert told >= OTHERS.keys()
-    assert set(VALUES) | {f"columns.NAME.{f}" for f in OF_COLUMNS} | {"mechanism.name"} == set(fields(ReleaseSpec))
+    assert set(VALUES) <= set(fields(ReleaseSpec))
+    assert {f"columns.NAME.{f}" for f in OF_COLUMNS} == {f for f in told if f.startswith("columns.NAME.")}
 
 
 def test_every_option_of_every_mechanism_has_a_row_for_it() -> None:
@@ -553,27 +511,11 @@ def test_a_wrong_row_is_found() -> None:
 # A few rows for good
 
 
-def states(flow_run: UUID, count: int) -> dict[str, str]:
-    """Final state of each task run; Prefect records them a little later than they happen."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-
-    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
-    with get_client(sync_client=True) as client:
-        for _ in range(300):
-            found = {
-                r.name: str(r.state_name) for r in client.read_task_runs(flow_run_filter=mine) if r.state.is_final()
-            }
-            if len(found) >= count:
-                return found
-            time.sleep(0.1)
-    raise AssertionError(found)
-
-
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.slow
 def test_rows_that_are_run_for_good(places: Path) -> None:
     from privsyn.flows.release import release
+    from tests.support.prefect_runs import list_states
 
     pq.write_table(people(300), places / "people.parquet")
     base = {
@@ -596,7 +538,7 @@ def test_rows_that_are_run_for_good(places: Path) -> None:
         state = release(spec, return_state=True)
         assert state.state_details.flow_run_id is not None
         steps = plan_release(spec).steps
-        found = states(state.state_details.flow_run_id, len(steps) + 1)
+        found = list_states(state.state_details.flow_run_id, len(steps) + 1)
         assert found.pop("Publish") == "Completed"
         runs = {s.title for s in Planned.of(content).runs_after(Planned.of(base))}
         assert found == {s.label: "Completed" if s.title in runs else "Cached" for s in steps}, field

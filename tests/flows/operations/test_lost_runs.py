@@ -78,23 +78,18 @@ def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
     client.delete_flow_run(elsewhere)
 
 
-def test_a_worker_s_name_is_the_same_the_next_time() -> None:
-    assert name_worker() == name_worker()
-    assert name_worker().endswith(f"-{os.getuid()}")
-
-
 def test_a_worker_ends_a_run_that_loses_its_process_while_it_works(client: SyncPrefectClient) -> None:
     """Prefect's worker reports a process that ends; where the server is away at that moment, nobody else would."""
     lost, starting = running(client, "lost", name_worker()), running(client, "starting", name_worker())
     client.set_flow_run_state(starting, Pending(), force=True)
     ended = running(client, "ended", name_worker())
     watch = LostRunWatch(client, name_worker())
-    assert watch.look(100.0) == []
+    assert watch.end_lost(100.0) == []
     client.set_flow_run_state(ended, Completed(), force=True)
-    assert watch.look(103.0) == []
-    assert watch.look(104.0) == ["lost"]
-    assert watch.look(105.0) == []
-    assert watch.look(160.0) == ["starting"]
+    assert watch.end_lost(103.0) == []
+    assert watch.end_lost(104.0) == ["lost"]
+    assert watch.end_lost(105.0) == []
+    assert watch.end_lost(160.0) == ["starting"]
     names = [client.read_flow_run(run).state.name for run in (lost, starting, ended)]  # type: ignore[union-attr]
     assert names == ["Crashed", "Crashed", "Completed"]
 

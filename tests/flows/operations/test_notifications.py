@@ -57,25 +57,19 @@ def write(value: Any) -> None:
     Variable.set(ON_SERVER, value, overwrite=True)
 
 
-def test_without_a_variable_nobody_is_told_and_this_is_said() -> None:
+def test_nobody_is_told_without_a_variable_and_what_was_named_or_switched_off_stays() -> None:
     assert set_up({}) == on_server() == Addressee()
     assert "Nobody is notified of failures yet: set PRIVSYN_NOTIFY" in describe(Addressee())[0]
-
-
-def test_a_web_address_is_taken_up_and_stays_without_the_variable() -> None:
+    # A web address is taken up and stays without the variable.
     set_up({})
     assert set_up(HOOK) == on_server() == Addressee(BLOCK)
     assert set_up({}) == on_server() == Addressee(BLOCK)
     (line,) = describe(on_server())
     assert BLOCK in line and all(kind in line for kind in KINDS)
-
-
-def test_a_block_of_the_server_is_taken_by_its_name() -> None:
+    # A block of the server is taken by its name.
     set_up(HOOK)
     assert set_up({VARIABLE: BLOCK}) == Addressee(BLOCK)
-
-
-def test_what_was_switched_off_stays_off() -> None:
+    # What was switched off stays off.
     set_up(HOOK)
     write({"to": BLOCK, "off": ["late", "crashed"]})
     assert set_up(HOOK) == on_server() == Addressee(BLOCK, ("crashed", "late"))

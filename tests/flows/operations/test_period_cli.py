@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.release import propose_release
+from privsyn.base.calendar_periods import name_period
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.admission import check_request
-from privsyn.ledgers.calendar_periods import name_period
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.specs.spec_file import load_spec
 from tests.support.commands import privsyn
 from tests.support.opened import watched
@@ -38,11 +38,16 @@ columns:
 """
 
 
+def write_spec(places: Path, text: str) -> Path:
+    """A spec and its table."""
+    pq.write_table(people(80).select(["age", "happy"]), places / "people.parquet")
+    (places / "people.yaml").write_text(text, encoding="utf-8")
+    return places / "people.yaml"
+
+
 @pytest.fixture
 def spec(places: Path) -> Path:
-    pq.write_table(people(80).select(["age", "happy"]), places / "people.parquet")
-    (places / "people.yaml").write_text(SPEC, encoding="utf-8")
-    return places / "people.yaml"
+    return write_spec(places, SPEC)
 
 
 def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:

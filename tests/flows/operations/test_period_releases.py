@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,9 @@ from privsyn.storage.released_root import ReleasedRoot
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import OpenDPNoise
+from tests.support.kills import run_killed
 from tests.support.opened import watched
-from tests.support.releases import FEW, release_in_process
+from tests.support.releases import FEW, release_in_process, spent
 from tests.support.specs import changed, make_spec, people
 
 DRAWING = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
@@ -59,10 +58,6 @@ def run(spec: ReleaseSpec, period: str | None) -> ReleaseSummary:
 
 def ledger() -> Ledger:
     return Ledger(Settings().ledger)
-
-
-def spent() -> Fraction:
-    return ledger().summary("people")[0].rho
 
 
 def published() -> list[str]:
@@ -144,11 +139,6 @@ def test_a_release_without_a_period_is_another_request(spec: ReleaseSpec) -> Non
         release_in_process(spec, Settings(), fresh=True, period="2026-10")
 
 
-def test_an_older_folder_is_released_as_it_is(places: Path, spec: ReleaseSpec) -> None:
-    """Nobody put November's file there: the release is of what is there."""
-    assert run(spec, "2026-11").rows < 1.5 * ROWS
-
-
 KILLS: list[tuple[Any, str, str, bool]] = [
     (Ledger, "reserve", "before", False),
     (Ledger, "reserve", "after", False),
@@ -163,20 +153,6 @@ KILLS: list[tuple[Any, str, str, bool]] = [
 """Where a run dies: owner, method, before or after its first call, and whether its rows are encoded then."""
 
 
-def dies(spec: str, environment: dict[str, str], kill: int, period: str) -> None:
-    os.environ.update(environment)
-    owner, name, when, _ = KILLS[kill]
-    method = getattr(owner, name)
-
-    def deadly(*arguments: Any, **more: Any) -> Any:
-        if when == "after":
-            method(*arguments, **more)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, name, deadly)
-    run(ReleaseSpec.model_validate_json(spec), period)
-
-
 CASES = [(1, False), *((kill, True) for kill in range(len(KILLS))), (len(KILLS) - 1, False)]
 NAMES = [f"{KILLS[k][2]}-{KILLS[k][1]}-{'changed' if c else 'same'}-data" for k, c in CASES]
 
@@ -189,11 +165,7 @@ NAMES = [f"{KILLS[k][2]}-{KILLS[k][1]}-{'changed' if c else 'same'}-data" for k,
 def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
     children: Any, places: Path, spec: ReleaseSpec, kill: int, changed: bool
 ) -> None:
-    environment = {name: os.environ[name] for name in ("PRIVSYN_OUT", "PRIVSYN_LEDGER")}
-    child = children.Process(target=dies, args=(spec.model_dump_json(), environment, kill, "2026-10"))
-    child.start()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    run_killed(children, run, spec, "2026-10", at=KILLS[kill][:3])
     before = {p.name: p.read_bytes() for p in Settings().private_root.glob("store/people/*-noisy.parquet")}
     if changed:
         add_month(places, 11)
@@ -213,7 +185,7 @@ def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
 def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, spec: ReleaseSpec) -> None:
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
     with pytest.raises(KeyboardInterrupt):
-        from privsyn.pipelines.release_plan import propose_release
+        from privsyn.api.release import propose_release
 
         with open_run(propose_release(spec, Settings(), period="2026-10")) as opened:
             rows = opened.execute(STEPS[0], {})

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
@@ -28,7 +27,9 @@ from privsyn.flows.states import LEDGER_FAILED
 from privsyn.ledgers.ledger import Ledger
 from tests.support import postgres
 from tests.support.places import ROOT
-from tests.support.specs import make_spec, people
+from tests.support.prefect_ui import find_free_port
+from tests.support.specs import make_spec, people, people_with
+from tests.support.tampering import raw
 from tests.support.user_folder import imported_modules, write_modules_of_common_names
 from tests.support.webhook import Told, webhook
 
@@ -103,17 +104,11 @@ class Site:
         return (self.folder / "server.log").read_text(encoding="utf-8")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     with postgres.database(postgres_server) as url, webhook() as told:
-        port = free_port()
+        port = find_free_port()
         kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
         environment = {
             **kept,
@@ -124,7 +119,7 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "PRIVSYN_NOTIFY": told.url,
         }
         write_modules_of_common_names(folder)  # where the worker is started
-        made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told, health_port=free_port())
+        made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told, health_port=find_free_port())
         with (folder / "server.log").open("wb") as log:
             command = [PRIVSYN, "server", "--health-port", str(made.health_port)]
             made.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -138,10 +133,8 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def spec(site: Site) -> ReleaseSpec:
-    table = people(400)
-    regions = pa.array([CANARY if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
     path = site.folder / "people.parquet"
-    pq.write_table(table.set_column(2, "region", regions), path)
+    pq.write_table(people_with(CANARY, 400), path)
     return make_spec(data=str(path), synthesis={"iterations": 2})
 
 
@@ -151,11 +144,9 @@ def content(spec: ReleaseSpec, **changes: Any) -> dict[str, Any]:
 
 def everything(url: str) -> str:
     """Every row of every table of the database, as text."""
-    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-    with engine.connect() as connection:
+    with raw(url) as connection:
         names = sa.inspect(connection).get_table_names()
         rows = [str(list(connection.exec_driver_sql(f'SELECT * FROM "{name}"'))) for name in names]
-    engine.dispose()
     return "\n".join(rows)
 
 
@@ -192,16 +183,6 @@ def test_a_refused_release_is_told_with_the_ledger_s_figures(site: Site, spec: R
     assert "was refused by the budget" in text
     assert ended["state"]["message"] in text
     assert ended["id"] in text  # the link to the run's page
-
-
-def test_a_failed_contract_is_told_too(site: Site) -> None:
-    flow = site.deployment("release", "any-table")["flow_id"]
-    made = site.ask("/flow_runs/", {"flow_id": flow, "name": "cracked"})
-    state = {"type": "FAILED", "name": "ContractFailed", "message": "the table pairs broke its contract"}
-    site.ask(f"/flow_runs/{made['id']}/set_state", {"state": state, "force": True})
-    text = site.eventually(lambda: site.told.about("cracked"))[0]
-    assert "broke a data contract" in text
-    assert "the table pairs" in text
 
 
 def started(site: Site, name: str, **state: Any) -> str:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
@@ -21,14 +22,26 @@ from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support import postgres
+from tests.support.kept import Kept
 from tests.support.opened import watched
 from tests.support.releases import few, release_in_process, run
 from tests.support.specs import changed, make_spec, people
+from tests.support.tampering import raw
 
 
 def put_back(copy: Path, ledger: Path) -> None:
     ledger.unlink()
     shutil.copy(copy, ledger)
+
+
+@pytest.fixture
+def paid(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> tuple[ReleaseSpec, Path]:
+    """A spec that was released, and its ledger."""
+    home = kept.begin(monkeypatch)
+    pq.write_table(people(200), home / "people.parquet")
+    spec = few(str(home / "people.parquet"))
+    kept.once(lambda: run(spec))
+    return spec, home / "ledger.sqlite"
 
 
 def at(epsilon: float, spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
@@ -44,13 +57,12 @@ def test_the_newest_copy_agrees_and_an_older_one_is_caught(places: Path, save: C
     first, second = (make_spec(columns, data=table, privacy={"epsilon": e, "delta": 1e-9}) for e in (1.0, 0.5))
     release_in_process(first, Settings())
     back_up(str(ledger), places / "older")
-    run = release_in_process(second, Settings()).run
+    again = release_in_process(second, Settings()).run
     back_up(str(ledger), places / "newest")
     for copy, problems in (("newest", False), ("older", True)):
-        ledger.unlink()
-        shutil.copy(places / copy, ledger)
+        put_back(places / copy, ledger)
         found = LedgerView(Settings()).verify().problems
-        assert any(run in problem for problem in found) is problems
+        assert any(again in problem for problem in found) is problems
         assert bool(found) is problems
 
 
@@ -89,9 +101,9 @@ def test_a_release_refuses_an_older_copy_before_it_reads_and_takes_the_newest(
         run(second)
 
 
-def test_a_ledger_with_another_history_of_the_same_length_is_refused(places: Path, save: Callable[..., str]) -> None:
-    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
-    run(spec)
+def test_a_ledger_with_another_history_of_the_same_length_is_refused(paid: tuple[ReleaseSpec, Path]) -> None:
+    spec, ledger = paid
+    places = ledger.parent
     shutil.copy(ledger, places / "older")
     run(at(0.5, spec))
     put_back(places / "older", ledger)
@@ -107,12 +119,9 @@ def test_a_ledger_with_another_history_of_the_same_length_is_refused(places: Pat
         run(spec)
 
 
-def test_forgotten_periods_are_missed_and_a_record_of_before_is_taken_as_it_is(
-    places: Path, save: Callable[..., str]
-) -> None:
-    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
-    store = Records(Settings().private_root, "people")
-    run(spec)
+def test_forgotten_periods_are_missed_and_a_record_of_before_is_taken_as_it_is(paid: tuple[ReleaseSpec, Path]) -> None:
+    (spec, ledger), store = paid, Records(Settings().private_root, "people")
+    places = ledger.parent
     shutil.copy(ledger, places / "older")
     release_in_process(spec, Settings(), period="2026-11")
     noted = store.load("ledger")
@@ -125,10 +134,9 @@ def test_forgotten_periods_are_missed_and_a_record_of_before_is_taken_as_it_is(
     assert run(spec).drawn == ()
 
 
-def test_a_note_that_is_missing_beside_other_records_is_damage(places: Path, save: Callable[..., str]) -> None:
+def test_a_note_that_is_missing_beside_other_records_is_damage(paid: tuple[ReleaseSpec, Path]) -> None:
     """Without the note, a ledger begun anew would be believed."""
-    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
-    run(spec)
+    spec, ledger = paid
     (Settings().private_root / "records" / "people" / "ledger.json").unlink()
     for begin_anew in (False, True):
         if begin_anew:
@@ -140,10 +148,10 @@ def test_a_note_that_is_missing_beside_other_records_is_damage(places: Path, sav
         assert ledger.exists() is not begin_anew
 
 
-def test_the_history_is_noted_before_any_noise_is_drawn(places: Path, save: Callable[..., str]) -> None:
+def test_the_history_is_noted_before_any_noise_is_drawn(paid: tuple[ReleaseSpec, Path]) -> None:
     """A run that is cut short at its first noise already refuses the copy of before."""
-    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
-    run(spec)
+    spec, ledger = paid
+    places = ledger.parent
     shutil.copy(ledger, places / "older")
 
     class Killed(OpenDPNoise):
@@ -176,9 +184,7 @@ def test_a_dump_of_postgresql_restores_history_and_guards(
         restored = Ledger(empty, create=False)
         assert restored.export() == ledger.export()
         assert restored.verify() == []
-        engine = sa.create_engine(sa.make_url(empty).set(drivername="postgresql+psycopg"))
-        with engine.connect() as connection, pytest.raises(sa.exc.DBAPIError, match="append-only"):
+        with pytest.raises(sa.exc.DBAPIError, match="append-only"), raw(empty) as connection:
             connection.exec_driver_sql("DELETE FROM entries")
-        engine.dispose()
         with pytest.raises(LedgerError, match="another price"):  # it remembers what was charged
             restored.reserve("people", "run-2", [ChargeLine("one_way_marginals", "a" * 64, Fraction(1, 500))])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
@@ -22,6 +19,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import log_lock_holder, release
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.storage.store import Store
+from tests.support.prefect_runs import log
 from tests.support.releases import few
 from tests.support.specs import people
 
@@ -32,26 +30,6 @@ pytestmark = pytest.mark.usefixtures("prefect_server", "places")
 def spec(places: Path) -> ReleaseSpec:
     pq.write_table(people(200), places / "people.parquet")
     return few(str(places / "people.parquet"))
-
-
-@contextmanager
-def log(*, levels: bool = False, level: str = "INFO") -> Iterator[list[str]]:
-    """Lines that flow and task runs log at ``level`` and above, as a person reads them; ``levels``: with theirs."""
-    lines: list[str] = []
-    handler = logging.Handler(logging.INFO)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s" if levels else "%(message)s"))
-    handler.emit = lambda record: lines.extend(handler.format(record).splitlines())  # type: ignore[method-assign]
-    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(level)
-    try:
-        yield lines
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(level)
 
 
 def on_server(state: object) -> FlowRun:
@@ -75,21 +53,6 @@ def test_a_run_has_the_release_s_name_and_its_message_says_what_came_of_it(spec:
     again = release(spec, return_state=True)
     assert "drew nothing and cost nothing: all noise was cached" in str(again.message)
     assert again.result().run == summary.run
-
-
-@pytest.mark.parametrize("why", ["budget", "table"])
-def test_a_refusal_is_one_line(spec: ReleaseSpec, why: str) -> None:
-    if why == "table":
-        Path(spec.data).unlink()
-        asked = spec
-    else:
-        asked = few(spec.data, privacy={"epsilon": 20.0, "delta": 1e-9})
-    with log() as lines:
-        state = release(asked, return_state=True)
-    assert state.is_failed()
-    told = [line for line in lines if not line.startswith(("Beginning", "View at"))]
-    assert len(told) == 1, told
-    assert "Traceback" not in "".join(lines)
 
 
 @pytest.mark.parametrize("level", ["INFO", "WARNING"])

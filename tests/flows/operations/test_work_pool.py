@@ -36,6 +36,12 @@ def test_it_is_made_closed_and_twice_is_once() -> None:
         close_pool(client)
         assert client.read_work_pool(POOL) == made
     assert (made.base_job_template, made.concurrency_limit, made.type) == (TEMPLATE, LIMIT, "process")
+    # A worker takes nothing of what a run brings.
+    with get_client(sync_client=True) as client:
+        close_pool(client)
+    assert configured(TEMPLATE) == ProcessJobConfiguration(stream_output=True)
+    opened = configured(ProcessWorker.get_default_base_job_template())
+    assert (opened.command, opened.env["PRIVSYN_LEDGER"]) == ("x", "x")  # Prefect's own takes it all
 
 
 def test_an_open_one_is_closed_and_its_limit_stays() -> None:
@@ -52,11 +58,3 @@ def configured(template: dict[str, object]) -> ProcessJobConfiguration:
     """What a worker would run, of a run that brings every field, whatever the server checked."""
     made = ProcessJobConfiguration.from_template_and_values(base_job_template=template, values=dict(CALLERS))
     return asyncio.run(made)
-
-
-def test_a_worker_takes_nothing_of_what_a_run_brings() -> None:
-    with get_client(sync_client=True) as client:
-        close_pool(client)
-    assert configured(TEMPLATE) == ProcessJobConfiguration(stream_output=True)
-    opened = configured(ProcessWorker.get_default_base_job_template())
-    assert (opened.command, opened.env["PRIVSYN_LEDGER"]) == ("x", "x")  # Prefect's own takes it all

@@ -16,13 +16,12 @@ from privsyn.api.estimate import Estimate, _choose_factor, _compute_growth, _con
 from privsyn.api.rehearsal import Cost, Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
-from privsyn.forecasts.made_up_rows import assume_rows
+from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
+from privsyn.evaluation.forecasts.made_up_rows import assume_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation.recode import AttributeRecode
-from privsyn.tasks.kernels.counting import count_all
 from tests.support.commands import privsyn as run_command
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.places import ROOT
@@ -181,12 +180,12 @@ def test_assumed_counts_are_those_of_made_up_rows() -> None:
     assumed = AssumedRows.of(encoding.domain, rows, assume_chances(encoding, 0.9, 0))
     names = encoding.domain.attributes
     for clique in ((), names[:1], names[:2], names[:3]):
-        (real,), (expected,) = count_all(made, [clique]), assumed.counts([clique])
+        (real,), (expected,) = made.counts([clique]), assumed.counts([clique])
         assert real.shape == expected.shape and expected.sum() == pytest.approx(rows, rel=0.01)
     ordered = [
         c.attribute
         for c in encoding.codecs
         if c.in_order and int(c.groups.max()) + 1 == sum(b - a for a, b in c.in_order)
     ]
-    (real,), (expected,) = count_all(made, [tuple(ordered[:2])]), assumed.counts([tuple(ordered[:2])])
+    (real,), (expected,) = made.counts([tuple(ordered[:2])]), assumed.counts([tuple(ordered[:2])])
     assert np.abs(real - expected).sum() / rows < 0.1  # PLACES of the hidden quantity, and chance

@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from audit import goodness_of_fit, recorder_table, referee_table, side_channels, table
-from tests.support.places import ROOT
-
-MARKS = ("referee", "looks", "whole", "faults", "sampler", "channels", "audit")
-
-
-@pytest.mark.parametrize("mark", MARKS)
-def test_the_page_has_the_marks_of_every_table(mark: str, tmp_path: Path) -> None:
-    page = tmp_path / "audit.md"
-    page.write_text((ROOT / "docs" / "audit.md").read_text(encoding="utf-8"), encoding="utf-8")
-    table.write_table(page, mark, ("a", "b"), [("1", "2")])
-    assert f"<!-- {mark}: begin -->\n| a | b |\n| --- | --- |\n| 1 | 2 |\n<!-- {mark}: end -->" in page.read_text(
-        encoding="utf-8"
-    )
 
 
 def test_the_referees_line_of_a_mechanism_has_its_largest_shares() -> None:

@@ -20,8 +20,8 @@ from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.registry import find_parts, load_part, load_parts, need_package
 from privsyn.cli import app
-from privsyn.comparison import methods
-from privsyn.comparison.method import Method
+from privsyn.evaluation.comparison import methods
+from privsyn.evaluation.comparison.method import Method
 from privsyn.evaluation.scores import check_packages
 from privsyn.sources.readers.reader import Connector
 from privsyn.sources.stream_source import is_streamed

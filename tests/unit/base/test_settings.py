@@ -1,7 +1,5 @@
 """Settings: defaults, overrides, and a ledger that does not move with the output folder."""
 
-from pathlib import Path
-
 import pytest
 
 from privsyn.base.errors import RequestError
@@ -13,15 +11,6 @@ from privsyn.cli.common import COMMAND_LINE
 def clean(monkeypatch):
     for name in ("OUT", "RELEASED", "PRIVATE", "LEDGER", "THREADS"):
         monkeypatch.delenv(f"PRIVSYN_{name}", raising=False)
-
-
-def test_defaults(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    settings = Settings()
-    assert settings.released_root == tmp_path / "privsyn-out" / "released"
-    assert settings.private_root == tmp_path / "privsyn-out" / "private"
-    assert Path(settings.ledger).name == "ledger.sqlite"
-    assert settings.threads == 0
 
 
 def test_the_environment_and_arguments_override(monkeypatch, tmp_path):
@@ -52,8 +41,3 @@ def test_wrong_threads_are_refused_by_the_variables_name(monkeypatch, value):
     assert refusal.value.paragraph(COMMAND_LINE).startswith("PRIVSYN_THREADS: ")
     assert value in str(refusal.value)
     assert refusal.value.exit_code == 2
-
-
-def test_wrong_arguments_are_refused():
-    with pytest.raises(RequestError, match=r"PRIVSYN_THREADS"):
-        Settings(threads=-1)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import compare
-from benchmarks.compare import OURS, Job
+from benchmarks.compare import Job
 from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
@@ -75,14 +74,6 @@ def test_ages_of_one_percentile_bin_are_the_same_to_the_score() -> None:
 
 def test_no_svm_without_a_hold_out() -> None:
     assert "svm" not in figures(made_up(holdout=False), table())
-
-
-@pytest.mark.parametrize("method", OURS)
-def test_our_methods_get_and_give_codes_of_the_same_public_bins(method: str) -> None:
-    given = made_up()
-    trial = given.trial(1.0, 0)
-    assert trial.bins == given.train.domain
-    assert METHODS[method].run(trial).table.domain == given.train.domain
 
 
 def test_a_run_of_ours_is_timed_and_scored(monkeypatch: pytest.MonkeyPatch) -> None:

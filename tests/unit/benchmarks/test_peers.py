@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import peers
-from benchmarks.peers import REFEREES, Peer, PeerError, echo
-from benchmarks.peers_worker import PEERS as CALLS
-from privsyn.comparison.method import MethodInput
+from benchmarks.peers import Peer, PeerError, echo
 from privsyn.data_contracts.domain import Domain
+from privsyn.evaluation.comparison.method import MethodInput
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -49,11 +48,6 @@ def test_codes_of_the_public_bins_come_back_as_they_went() -> None:
         assert (made.table.column(attribute) == expected.column(attribute)).all()
     assert used.wall >= 0
     assert used.peak_mb > 1
-
-
-def test_every_peer_has_its_call() -> None:
-    assert set(REFEREES) == set(CALLS) - {"echo"}
-    assert all(peer.name == name for name, peer in REFEREES.items())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -12,12 +14,14 @@ from benchmarks.relations import (
     CHOOSING,
     MEASURING,
     Given,
+    cut_column,
     describe_column,
     release_in_memory,
     round_outward,
     summarize,
 )
 from benchmarks.relations_figures import Shape, compute_figures, compute_share_figures, fit_regressions
+from privsyn.tasks.codecs import plan
 
 REAL = pa.table({"a": [0.0, 1.0, 2.0, 3.0], "b": [0.0, 2.0, 4.0, 6.0], "c": ["x", "x", "y", None]})
 MADE = pa.table({"a": [0.0, 1.0, 2.0, 3.0], "b": [6.0, 2.0, 4.0, 0.0], "c": ["x", "y", "y", None]})
@@ -125,3 +129,21 @@ def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise_and_pooli
 def test_the_lists_share_no_table() -> None:
     assert not set(CHOOSING) & set(MEASURING)
     assert len(set(MEASURING)) == 10
+
+
+def test_a_peer_that_is_given_cuts_gets_equal_ones_and_not_the_cells_of_ours() -> None:
+    """Cells that ours would choose by a first look are no cuts between public bounds."""
+    columns = {
+        "pay": {"kind": "number", "min": 0.0, "max": 1_000.0, "step": 0.01},
+        "few": {"kind": "integer", "min": 1, "max": 4},
+    }
+    given = Given("made", pa.table({"pay": [1.0, 2.0], "few": [1, 2]}), columns)
+    for bins, sizes in (((), {"pay": 32, "few": 4}), (("equal", 8), {"pay": 8, "few": 4})):
+        cut = {c: cut_column(content, *bins) for c, content in given.columns.items()}
+        encoding = plan(replace(given, columns=cut).spec(1.0))
+        assert {c.attribute: int(c.groups.max()) + 1 for c in encoding.codecs} == sizes
+    edges = cut_column(columns["pay"], "doubling", 8)["edges"]
+    assert edges[0] == 0.0
+    assert edges[-1] == 1_000.0
+    widths = np.diff(edges)
+    assert (widths[1:] > widths[:-1]).all()

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from benchmarks.results import BEGIN, DOCS, END, FIGURES, PAGE, errors_needed, marginals, overlap, page, shape
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.evaluation.comparison.methods import METHODS
 
 
 def run(method: str, seed: int, value: float, marginals: Any = ()) -> MethodRun:

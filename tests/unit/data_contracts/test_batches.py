@@ -7,11 +7,6 @@ import pytest
 from privsyn.data_contracts.tables import BATCH_COLUMNS, BATCH_ROWS, choose_batch_rows
 
 
-@pytest.mark.parametrize("columns", [0, 1, BATCH_COLUMNS])
-def test_batches_of_tables_that_are_not_wide_are_as_long_as_they_were(columns: int) -> None:
-    assert choose_batch_rows(columns) == BATCH_ROWS == 131_072
-
-
 @pytest.mark.parametrize("columns", [BATCH_COLUMNS + 1, 1_000, 5_000])
 def test_a_batch_of_a_wide_table_has_as_many_values(columns: int) -> None:
     assert BATCH_ROWS * BATCH_COLUMNS - columns < choose_batch_rows(columns) * columns <= BATCH_ROWS * BATCH_COLUMNS

@@ -18,8 +18,8 @@ from ruamel.yaml import YAML
 from privsyn.data_contracts import form
 from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import translate_to_current
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import describe_limits, explain, leave_to_preset
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
@@ -73,15 +73,6 @@ def test_limits_are_said_and_repeated_and_those_of_an_optional_number_are_said()
         [{"pattern": "^a"}],
         None,
         None,
-    ]
-
-
-def test_a_part_is_shown_by_its_own_name_not_its_model_s() -> None:
-    fields = ReleaseSpec.model_json_schema()["properties"]
-    assert [fields[name]["title"] for name in ("privacy", "budget", "null_values")] == [
-        "Privacy",
-        "Budget",
-        "Null Values",
     ]
 
 
@@ -363,8 +354,3 @@ def test_no_form_of_a_deployment_shows_raw_markup() -> None:
         raw = {place: text for place, text in texts if RAW.search(text) or text.count("`") % 2}
         assert raw == {}, entrypoint
         assert len(texts) > 1
-
-
-def test_the_form_says_of_the_unit_how_to_name_persons_and_households() -> None:
-    unit = release.parameters.model_dump()["definitions"]["ReleaseSpec"]["properties"]["unit"]
-    assert all(f"`{name}`" in unit["description"] for name in ("records_per_person", "person_id", "household_id"))

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from tests.support.linked_tables import make_tables_spec, make_tree_content, make_visits_content
+from tests.support.linked_tables import make_tables_spec, make_tree_content
 
 TARGETS: dict[str, Any] = {
     "focus": {"columns": ["dose"], "scores": False},
@@ -88,12 +88,6 @@ def test_a_further_table_may_have_no_order() -> None:
     panel = spec.table_pairs["drugs"].panel
     assert panel is not None and panel.order == "drugs (in no order)"
     assert spec.table_pairs["buys"].panel == make_tables_spec(make_tree_content()).table_pairs["buys"].panel
-
-
-def test_two_tables_have_no_branches_and_are_written_as_before() -> None:
-    spec = make_tables_spec(make_visits_content())
-    assert spec.table_pairs == {}
-    assert all(not {"order", "max", "with_order"} & table.keys() for table in spec.model_dump()["tables"].values())
 
 
 def change(name: str, **changes: Any) -> dict[str, Any]:

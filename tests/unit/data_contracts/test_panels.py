@@ -13,7 +13,6 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs.encoding_plan import plan
 from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec
 from tests.support.panels import PANEL_COLUMNS, make_panel_spec
-from tests.support.specs import make_spec
 
 
 def test_the_person_is_one_record_where_rows_are_linked() -> None:
@@ -21,12 +20,6 @@ def test_the_person_is_one_record_where_rows_are_linked() -> None:
     assert spec.panel is not None
     assert (spec.unit.records, spec.records) == (5, 1)
     assert "counted as one record" in spec.describe_unit()
-
-
-def test_a_spec_without_an_order_is_written_as_before() -> None:
-    written = make_spec().model_dump()
-    assert not {"order", "constant", "with_order"} & set(written)
-    assert ReleaseSpec.model_validate(written).panel is None
 
 
 PERSONS: list[tuple[dict[str, Any], str]] = [

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from privsyn.comparison.method import MethodSettings
 from privsyn.data_contracts.presets import (
     ALL_PAIRS_COLUMNS,
-    PAPER,
-    PAPER_ACCOUNTANT,
     RELATIONS,
     WIDE_RELATIONS,
     find_open_values,
 )
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.method import MethodSettings
 from privsyn.flows.deploy import read_spec
 from tests.support.specs import make_spec
 
@@ -23,14 +21,6 @@ from tests.support.specs import make_spec
 def test_the_paper_preset_is_the_paper_method() -> None:
     """One list of the paper's values: the spec's preset and the comparison's `privsyn-paper` agree."""
     assert MethodSettings.of(make_spec(preset="paper")) == MethodSettings.of(make_spec()).as_in_the_paper()
-
-
-def test_every_value_of_a_preset_differs_from_the_default() -> None:
-    spec = make_spec()
-    default = spec.model_dump()
-    assert spec.accountant is None and spec.effective_accountant != PAPER_ACCOUNTANT
-    for section, values in PAPER.items():
-        assert all(default["mechanism"][section][name] != value for name, value in values.items()), section
 
 
 def test_what_the_spec_says_goes_before_the_preset() -> None:

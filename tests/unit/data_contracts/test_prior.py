@@ -78,12 +78,6 @@ def test_too_many_groups_and_groups_of_every_column_are_refused() -> None:
         make_spec({"happy": columns["happy"]}, prior=PUBLIC, mechanism={"name": "prior", "group": ["happy"]})
 
 
-def test_specs_without_a_prior_are_as_before() -> None:
-    spec = make_spec()
-    assert "prior" not in spec.public() and "prior" not in spec.model_dump()
-    assert spec.prior_key() == {} and write_section("prior", spec, PRIOR_PROMISE) == ""
-
-
 def test_what_is_public_of_a_prior() -> None:
     spec = make_spec(prior={"table": "here/a.csv", "statement": STATEMENT, "sha256": "a" * 64})
     assert "here" not in str(spec.public()) and spec.prior_key() == {"prior": {"sha256": "a" * 64, "zeros": False}}

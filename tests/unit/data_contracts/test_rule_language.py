@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import (
     MAX_LENGTH,
     drop_table_names,
@@ -51,16 +51,12 @@ def test_conditions_are_read(text: str) -> None:
     ("text", "said"),
     [
         ("age <", "is not an expression"),
-        ("age = 3", "is not an expression"),
-        ("AGE < 3", "'AGE', which is not a released column"),
         ("`no such` < 3", "'no such', which is not a released column"),
         ("age", "is a number, not a condition"),
-        ("age + 1", "not a condition"),
         ("age < 'x'", "compares a number with a text"),
         ("name < 'x'", "orders a text"),
         ("name + 1 < 3", "calculates (+) with a text"),
         ("wage == null", "never true"),
-        ("age is 3", "works for null only"),
         ("age is wage", "works for null only"),
         ("age in 3", "no list of values"),
         ("age in []", "no list of values"),

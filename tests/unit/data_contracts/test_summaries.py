@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.summaries import list_measured_summaries, parse_summary
 from privsyn.tasks.codecs import plan
 from tests.support.examples import choose_example_count
@@ -148,11 +148,6 @@ def test_one_figure_in_two_spellings_is_measured_once() -> None:
     made = plan(make_panel_spec(columns=columns, constant=["sex", "age_group"], workload=asked))
     assert [codec.attribute for codec in made.summaries] == ["ever(job == 'none')"]
     assert len(made.person_groups) == 2
-
-
-def test_lists_in_two_kinds_of_brackets_are_one_figure() -> None:
-    spelled = {getattr(parse_summary(f"ever(job in {values})"), "name", "") for values in ("['none']", "('none',)")}
-    assert spelled == {"ever(job in ['none'])"}
 
 
 def test_more_spells_than_rows_have_are_known_to_be_none() -> None:

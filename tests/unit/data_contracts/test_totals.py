@@ -33,14 +33,12 @@ def pair(a: str, b: str, *counts: tuple[Any, Any, int], **more: Any) -> dict[str
     [
         ([{**BY_REGION, "statement": "public"}], {}, "statement", "is not a statement of 20 printable characters"),
         ([{"columns": ["region"], "statement": STATEMENT}], {}, 0, "give either `table: FILE` or `counts"),
-        ([{**BY_REGION, "rows": 12}], {}, 0, "give either `table: FILE` or `counts"),
         ([{"statement": STATEMENT}], {}, 0, "names no columns, so it needs `rows`"),
         ([{**BY_REGION, "columns": ["region", "region"]}], {}, 0, "names a column twice"),
         ([{**BY_REGION, "count": "region"}], {}, "count", "is both one of `columns` and the column of counts"),
         ([{**BY_REGION, "columns": ["area"]}], {}, "columns", "the spec releases no column 'area'"),
         ([{**BY_REGION, "columns": ["age"]}], {}, "columns", "'age' is of kind 'integer', but totals need columns"),
         ([{**BY_REGION, "counts": [{"region": "west", "count": 1}]}], {}, 0, "'west' is not a value of the column"),
-        ([{**BY_REGION, "counts": [{"region": None, "count": 1}]}], {}, 0, "null is not a value of the column"),
         ([{**BY_REGION, "counts": [{"region": "south", "count": -1}]}], {}, 0, "-1 is not a count"),
         ([{**BY_REGION, "counts": [{"region": "south", "count": True}]}], {}, 0, "true is not a count"),
         ([{**BY_REGION, "counts": [{"region": "south"}]}], {}, 0, "must have 'region', 'count' and nothing else"),
@@ -51,8 +49,6 @@ def pair(a: str, b: str, *counts: tuple[Any, Any, int], **more: Any) -> dict[str
         ([BY_REGION, BY_REGION], {}, 1, "has the columns of totals[0]"),
         ([BY_REGION], {"synthesis": {"rows": 13}}, 0, "is of 12 rows, and `synthesis.rows` asks for 13"),
         ([BY_REGION], {"mechanism": {"name": "mst"}}, "totals", "only the mechanism privsyn with scores"),
-        ([BY_REGION], {"mechanism": {"name": "adaptive"}}, "totals", "only the mechanism privsyn with scores"),
-        ([BY_REGION], {"preset": "paper"}, "totals", "only the mechanism privsyn with scores"),
         (
             [BY_REGION, pair("region", "happy", ("north", True, 6), ("south", False, 6))],
             {},
@@ -112,12 +108,6 @@ def test_totals_that_agree_are_taken() -> None:
     spec = make_spec(THREE, totals=[BY_REGION, ROWS, *circle, close])
     assert spec.totals[0].by_value() == {("north",): 7, ("south",): 5} and spec.totals[1].by_value() == {(): 12}
     make_spec(totals=[{**BY_REGION, "hold": "close"}], synthesis={"rows": 13})  # shares are kept, not counts
-
-
-def test_specs_without_totals_are_as_before() -> None:
-    spec = make_spec()
-    assert "totals" not in spec.public() and "totals" not in spec.model_dump()
-    assert write_section("totals", spec, TOTALS_PROMISE) == "" and list_stated_totals(spec) is None
 
 
 def test_what_is_public_of_totals() -> None:

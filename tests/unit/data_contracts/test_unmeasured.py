@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
@@ -70,15 +69,6 @@ def test_a_dropped_column_has_no_such_field_and_only_yes_or_no_is_taken() -> Non
     for column in ({"kind": "drop", **NOT}, {**NUMBER, "measured": "none"}):
         with pytest.raises(ValidationError):
             make_spec({**BASE, "x": column})
-
-
-def test_every_kind_leaves_it_out_where_it_is_not_used() -> None:
-    kinds = [kind for kind in get_args(get_args(Column)[0]) if kind is not DropColumn]
-    assert all(
-        "measured" in kind.OMITTED_AT_DEFAULT and kind.model_fields["measured"].default is True for kind in kinds
-    )
-    columns = make_spec({**BASE, "x": {**NUMBER, **NOT}}).public()["columns"]
-    assert {name for name in columns if "measured" in columns[name]} == {"x"}
 
 
 def settings(spec: ReleaseSpec) -> dict[str, str]:

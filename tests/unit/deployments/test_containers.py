@@ -97,12 +97,6 @@ def test_every_variable_is_one_that_somebody_reads() -> None:
     assert {"PRIVSYN_POLICY", "PRIVSYN_HISTORY_DAYS", "PRIVSYN_METRICS"} <= variables()
 
 
-def test_images_of_others_are_known_by_their_digests() -> None:
-    images = {service["image"] for service in SERVICES["services"].values()} - {"privsyn-flows"}
-    assert images
-    assert all(re.search(r"@sha256:[0-9a-f]{64}$", image) for image in images)
-
-
 def test_every_path_of_the_project_is_there_and_goes_into_the_image() -> None:
     copied = re.findall(r"^COPY (.+) \S+$", TEXT, re.M)
     assert copied

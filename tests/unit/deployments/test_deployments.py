@@ -10,7 +10,6 @@ from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.importtools import import_object
 from ruamel.yaml import YAML
 
-from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.deploy import read_spec
 from privsyn.specs.spec_file import load_spec
@@ -64,15 +63,6 @@ def test_its_build_steps_give_a_spec_that_the_flow_accepts(
         assert ReleaseSpec.model_validate(spec) == load_spec(ROOT / "examples" / "gss.yaml")
 
 
-def test_each_name_says_what_it_is_for_and_runs_of_one_data_set_wait_for_each_other() -> None:
-    names = [d["name"] for d in DEPLOYMENTS]
-    assert len(set(names)) == len(names)  # the page shows the name before the flow's
-    assert not {"on-demand", "all", "gss", "default"} & set(names)
-    limits = {d["name"]: d.get("concurrency_limit") for d in DEPLOYMENTS if "parameters" in d}
-    one = {"limit": 1, "collision_strategy": "ENQUEUE"}
-    assert limits == {"gss-weekly": one, "gss-monthly": one}
-
-
 def test_no_schedule_is_on_by_itself() -> None:
     schedules = [s for d in DEPLOYMENTS for s in d.get("schedules", [])]
     assert schedules
@@ -83,14 +73,3 @@ def test_a_form_without_defaults_means_the_same_spec() -> None:
     content = read_spec(str(ROOT / "examples" / "gss.yaml"))["spec"]
     assert "synthesis" not in content
     assert Path(content["data"]).is_absolute()
-
-
-def test_a_wrong_spec_is_refused_at_deployment(tmp_path: Path) -> None:
-    (tmp_path / "spec.yaml").write_text("dataset: people\n")
-    with pytest.raises(RequestError):
-        read_spec(str(tmp_path / "spec.yaml"))
-
-
-def test_the_readme_names_every_deployment() -> None:
-    text = (ROOT / "deployments" / "README.md").read_text(encoding="utf-8")
-    assert all(f"`{FLOWS[d['entrypoint']]}/{d['name']}`" in text for d in DEPLOYMENTS)

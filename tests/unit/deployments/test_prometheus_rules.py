@@ -50,12 +50,6 @@ def test_a_rule_is_about_gauges_that_exist(rule: dict[str, str]) -> None:
     assert all(label in known[name] for name, label in re.findall(r"(privsyn_\w+)\{(\w+)!?=", rule["expr"]))
 
 
-def test_there_is_a_threshold_for_failures_silence_and_the_budget() -> None:
-    text = " ".join(rule["expr"] for rule in RULES)
-    for name in ("run_failures_total", "last_success_timestamp_seconds", "budget_left_releases", "alerts_untold"):
-        assert f"privsyn_{name}" in text
-
-
 def write_out(values: str, interval: float) -> Points:
     """The points of promtool's notation: VALUExCOUNT, one more than COUNT, and _xCOUNT for none."""
     points, step = list[tuple[float, float]](), 0
@@ -134,11 +128,6 @@ def test_the_first_failure_of_a_known_data_set_is_an_increase() -> None:
     assert {*evaluate(PLAIN, series, 12 * MINUTE)} == {FIRST}
     assert find_firing("PrivSynRunFailed", series, 12 * MINUTE) == {FIRST}
     assert find_firing("PrivSynRunFailed", series, 9 * MINUTE) == set()
-
-
-def test_without_the_series_at_0_the_first_failure_is_no_increase() -> None:
-    series = {key: [p for p in points if p[1] > 0] for key, points in record({"people"}).items()}
-    assert evaluate(PLAIN, series, 12 * MINUTE) == {}
 
 
 def test_the_first_failure_of_a_data_set_that_nobody_knew_is_told_for_a_quarter_of_an_hour() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine import admission, checks
@@ -17,7 +17,6 @@ from privsyn.engine import open_run as opening_run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import Proposal
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from tests.support.releases import few
 from tests.support.specs import people
 
@@ -74,14 +73,6 @@ def test_a_request_is_checked_without_a_run(proposal: Proposal, opened: list[str
     admission.check_request(proposal)
     assert opened == list(OPENED)[:3]
     assert Ledger(proposal.settings.ledger).summary("people") == []
-
-
-def test_a_proposal_opens_nothing(proposal: Proposal) -> None:
-    before = dict(vars(proposal))
-    assert proposal.spec is proposal.plan.request.spec
-    assert vars(proposal) == before
-    with pytest.raises(FrozenInstanceError):
-        proposal.fresh = True  # type: ignore[misc]
 
 
 def test_the_lists_are_every_check_there_is_in_one_order() -> None:

@@ -19,7 +19,7 @@ from privsyn.engine.execute import Run, StepFailedError
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
@@ -70,7 +70,7 @@ class Setting:
                 "outputs": {"noisy": tables.NOISY, "receipts": tables.RECEIPTS},
                 "plan": ask,
                 "exact": count,
-                "look": Look(what="counts", reason=lambda r: "k"),
+                "look": LookDescription(counted="counts", reason=lambda r: "k"),
                 "rows": "",
                 **changes,
             },

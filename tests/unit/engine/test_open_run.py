@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import BudgetRefusedError
 from privsyn.base.settings import Settings
 from privsyn.engine.execute import Run
@@ -20,7 +21,6 @@ from privsyn.engine.proposal import Proposal
 from privsyn.engine.step import release_steps
 from privsyn.engine.step_list import run_steps
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from tests.support.releases import few
 from tests.support.specs import people
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import pytest
 
@@ -38,8 +38,3 @@ def test_another_spec_has_codecs_of_its_own() -> None:
     same, fewer = request.restrict(()), make_spec({"age": {"kind": "integer", "min": 0, "max": 9}})
     assert replace(same, spec=fewer).encoding.domain.attributes == ("age",)
     assert replace(same, threads=2).encoding is request.encoding
-
-
-def test_a_request_is_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Request(make_spec()).threads = 3  # type: ignore[misc]

@@ -12,7 +12,7 @@ import pytest
 from privsyn.data_contracts.evaluation_results import ColumnStatistics
 from privsyn.evaluation import column_statistics as module
 from privsyn.evaluation.column_statistics import QUANTILES, compute_column_statistics
-from privsyn.report.page import format_statistic, is_beyond_noise
+from privsyn.evaluation.report.page import format_statistic, is_beyond_noise
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.recode import AttributeRecode
 from tests.support.specs import make_spec

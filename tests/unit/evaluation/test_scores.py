@@ -38,7 +38,7 @@ def scorer(columns: tuple[str, ...], rows: int = 300, **settings: Any) -> Scorer
 def scored(columns: tuple[str, ...], real: int = 300, made: int = 300, **settings: Any) -> dict[str, Metric]:
     """Every metric of a table with other rows, with its subsample."""
     this = scorer(columns, real, **settings)
-    return {m.name: m for m in this.with_subsamples(this.score(table(columns, made, seed=1)))}
+    return {m.name: m for m in this.score(table(columns, made, seed=1), subsamples=True)}
 
 
 def test_a_model_predicts_what_the_steward_names_and_nothing_else() -> None:

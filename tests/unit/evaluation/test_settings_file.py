@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from privsyn.base.errors import RequestError
-from privsyn.cli import app
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.settings_file import load_evaluation_spec
 
 
@@ -49,11 +46,3 @@ def test_wrong_settings_in_words(tmp_path: Path, text: str, start: str) -> None:
     message = str(caught.value)
     assert message.startswith(start), message
     assert not any(word in message for word in ("input should", "valid tuple", "instance of", "?.")), message
-
-
-def test_the_help_names_every_field() -> None:
-    shown = CliRunner().invoke(app, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
-    words = " ".join(shown.replace("│", " ").split())
-    assert "YAML file with any of" in words
-    listed = words.partition("file with any of ")[2].partition(".")[0].replace(" (with hierarchies)", "")
-    assert listed.split(", ") == list(EvaluationSpec.model_fields)

@@ -63,13 +63,6 @@ def test_a_ledger_that_does_not_add_up_is_shown_and_fails(ledger: Ledger) -> Non
         budget_report.fn()
 
 
-def test_looking_makes_no_ledger(places: Path) -> None:
-    report = budget_report.fn()
-    assert (report.rows, report.problems) == ([], [])
-    assert "no data set yet" in describe_budgets(report)
-    assert not (places / "ledger.sqlite").exists()
-
-
 def test_an_unknown_data_set_is_refused(ledger: Ledger) -> None:
     with pytest.raises(RequestError, match="the field Dataset of the run form: the ledger does not know 'other'"):
         budget_report.fn("other")

@@ -15,7 +15,7 @@ from privsyn.cli.ledger_command import print_ledger
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, audit, hash_entry
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho, convert_rho_to_epsilon, get_pricing
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
 GAUSSIAN, TIGHT, PAPER = (convert_epsilon_to_rho(2.0, 1e-9, a) for a in ("gaussian", "tight", "paper"))
@@ -136,8 +136,3 @@ def test_every_cap_says_by_its_rho_which_accountant_it_is(epsilon: float, delta:
     found = Dataset("d", cap, gaussian, "t").accountant
     assert found == ("gaussian" if gaussian > tight * (1 + Fraction(1, 10**6)) else "tight")
     assert found == "gaussian" or gaussian <= tight * (1 + Fraction(1, 10**6))
-
-
-def test_pricing_and_cap_follow_from_the_accountant() -> None:
-    assert [get_pricing(a) for a in ("gaussian", "tight", "paper")] == ["gaussian", "zcdp", "zcdp"]
-    assert [cap_accountant(a) for a in ("gaussian", "tight", "paper")] == ["gaussian", "tight", "tight"]

@@ -21,7 +21,7 @@ import pytest
 import privsyn
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
-from privsyn.engine.step import Look
+from privsyn.engine.step import LookDescription
 from privsyn.flows.run_page.show import format_certificate_page
 from privsyn.pipelines.one_shot import JOINT_COUNTS, SINGLE_COUNTS
 from privsyn.pipelines.release_plan import plan_release
@@ -224,7 +224,7 @@ def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
     certificate = read_certificate(folder)
     assert certificate.relations == NO_RELATION_MEASURED
     assert f"**N{NO_RELATION_MEASURED[1:]}.**" in format_certificate_page(
-        certificate, defaultdict(lambda: Look(what="", reason=lambda r: ""))
+        certificate, defaultdict(lambda: LookDescription(counted="", reason=lambda r: ""))
     )
     assert not (folder / "relations.svg").exists()
     assert "No relation was measured: columns are independent of each other." in note

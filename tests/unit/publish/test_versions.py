@@ -13,7 +13,6 @@ import pytest
 
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import ChargeLine, Ledger
@@ -100,8 +99,3 @@ def test_evaluating_a_release_of_a_later_version_is_refused_in_words(tmp_path: P
     (folder / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(RequestError, match=r"^release: .* schema version 2"):
         open_release("people-3de898c8", Settings(out=tmp_path / "out"))
-
-
-def test_both_models_have_a_version() -> None:
-    for model in (Certificate, Manifest):
-        assert model.model_json_schema()["properties"]["schema_version"]["const"] == 1

@@ -14,11 +14,6 @@ from privsyn.server.environment import Address, build_prefect_environment
 URL = "postgresql://u:p@h/db"
 
 
-def test_the_address_without_settings_is_this_computer_s_4200() -> None:
-    assert Address.of({}) == Address("127.0.0.1", 4200, "http://127.0.0.1:4200/api")
-    assert Address.of({}).page == "http://127.0.0.1:4200"
-
-
 @pytest.mark.parametrize(
     ("host", "api"),
     [

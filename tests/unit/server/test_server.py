@@ -10,7 +10,6 @@ import pytest
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.server import server_and_worker as programs
-from privsyn.server.registration import register
 from privsyn.server.server_and_worker import check_database, run_server
 
 
@@ -58,11 +57,3 @@ def test_a_database_that_answers_is_not_touched(postgres_database: str) -> None:
     engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
     assert sa.inspect(engine).get_table_names() == []
     engine.dispose()
-
-
-def test_deploying_outside_the_repository_is_refused_before_a_server_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(
-        RequestError,
-        match=r"file: there is no file .* write one with `privsyn init FOLDER`",
-    ):
-        register(Settings(), print, tmp_path / "prefect.yaml")

@@ -444,11 +444,6 @@ def test_a_union_of_another_program_is_refused() -> None:
     assert refused(pa.table({"odd": cells}), booleans("odd")).field == "columns.odd"
 
 
-def test_a_pandas_type_that_arrow_does_not_have_is_named() -> None:
-    error = refused(pd.DataFrame({"odd": pd.Series([1j])}), booleans("odd"))
-    assert (error.field, error.problem[:50]) == ("columns.odd", "its type in the table in memory is complex128, whi")
-
-
 def test_a_type_that_cannot_be_read_is_named_in_a_word() -> None:
     error = refused(pd.DataFrame({"odd": pd.cut([1, 2, 3], 2)}), booleans("odd"))
     assert error.problem == "its type in the table in memory is pandas.interval, which cannot be encoded"

@@ -35,7 +35,7 @@ def advise_on(table: pd.DataFrame, **fields: Any) -> Advice:
     sample = RowSample()
     for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
         sample.add(batch)
-    return advise(spec, sample.read(plan(spec).of_rows.codecs))
+    return advise(spec, sample.read(plan(spec).row_plan.codecs))
 
 
 def said(table: pd.DataFrame, **fields: Any) -> list[str]:
@@ -221,7 +221,7 @@ def test_dates_are_not_compared_where_the_spec_cannot() -> None:
     sample = RowSample()
     for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
         sample.add(batch)
-    rows = sample.read(plan(spec).of_rows.codecs)
+    rows = sample.read(plan(spec).row_plan.codecs)
     assert {f.kind for f in advise(spec, rows).findings} == {"order", "compare"}
     assert {f.kind for f in advise(spec, rows, compares=False).findings} == {"order"}
 
@@ -297,14 +297,14 @@ def test_advice_is_private(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_sample_is_spread_evenly_and_bounded() -> None:
-    sample = RowSample(most=1_000)
+    sample = RowSample(limit=1_000)
     spec = ReleaseSpec.model_validate(
         make_spec_of({"n": {"kind": "integer", "min": 0, "max": 9_999}}).model_dump(exclude_unset=True)
     )
     for start in range(0, 10_000, 700):
         end = min(start + 700, 10_000)
         sample.add(pa.RecordBatch.from_pydict({"n": pa.array(range(start, end))}))
-    kept = np.asarray(sample.read(plan(spec).of_rows.codecs)["n"])
+    kept = np.asarray(sample.read(plan(spec).row_plan.codecs)["n"])
     assert 500 <= len(kept) <= 1_000 and set(np.diff(kept)) == {16.0}
 
 
@@ -315,9 +315,9 @@ def test_batches_may_have_other_types_and_values() -> None:
     )
     for number, code in ((pa.array([1, 2]), pa.array(["a", "a"])), (pa.array(["3", "4"]), pa.array(["b", "a"]))):
         sample.add(pa.RecordBatch.from_pydict({"n": number, "c": code.dictionary_encode()}))
-    read = sample.read(plan(spec).of_rows.codecs)
+    read = sample.read(plan(spec).row_plan.codecs)
     assert read["n"].to_pylist() == [1, 2, 3, 4] and read["c"].to_pylist() == ["a", "a", "b", "a"]
-    assert RowSample().read(plan(spec).of_rows.codecs) == {}
+    assert RowSample().read(plan(spec).row_plan.codecs) == {}
 
 
 def test_it_takes_few_seconds() -> None:
@@ -328,7 +328,7 @@ def test_it_takes_few_seconds() -> None:
     sample = RowSample()
     for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
         sample.add(batch)
-    rows = sample.read(plan(spec).of_rows.codecs)
+    rows = sample.read(plan(spec).row_plan.codecs)
     start = time.process_time()
     advise(spec, rows)
     assert time.process_time() - start < SECONDS

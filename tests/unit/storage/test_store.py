@@ -69,13 +69,6 @@ def test_batches_stream_through(store, monkeypatch):
     assert pq.ParquetFile(ref.path).num_row_groups == 5
 
 
-def test_an_empty_table_is_a_table(store):
-    for empty in (SCHEMA.empty_table(), iter(())):
-        ref = write(store, table=empty)
-        assert store.verify(ref) and store.read_table(ref).num_rows == 0
-        assert store.read_table(ref).schema.equals(SCHEMA)
-
-
 LONG = [c for c in vars(tables).values() if isinstance(c, tables.TableContract) and c.schema is not None]
 
 

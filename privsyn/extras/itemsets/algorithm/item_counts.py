@@ -35,10 +35,10 @@ def compute_margin_rank(top: int) -> int:
     return math.ceil(RANK_MARGIN * top)
 
 
-def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) -> list[Query]:
+def plan(items: int, limit: int, top: int | None, rho: Fraction, persons: int) -> list[Query]:
     """Return the total, (with ``top``) the count at the rank, and the vector of ``items`` counts.
 
-    ``most`` = m: items of a transaction at most; ``persons`` = K: transactions of one person at most.
+    ``limit`` = m: items of a transaction at most; ``persons`` = K: transactions of one person at most.
     Privacy: together rho-zCDP for adding or removing one person.  One transaction changes the total by 1,
     and every itemset's count by at most 1.  So it changes the count at a rank by at most 1: an order statistic moves no
     further than its numbers.  It changes at most m of the item counts by 1, an L2 change of sqrt(m).
@@ -49,7 +49,7 @@ def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) ->
     if top is not None:
         shares.append((RANK, 1, persons, _RANK_SHARE))
     rest = 1 - sum((share for *_, share in shares), start=Fraction(0))
-    shares.append((ITEMS, items, persons * compute_root(min(most, items)), rest))
+    shares.append((ITEMS, items, persons * compute_root(min(limit, items)), rest))
     return [Query((name,), cells, bound, compute_sigma(rho * share, bound)) for name, cells, bound, share in shares]
 
 
@@ -88,16 +88,16 @@ def choose_frequent_items(
     queries: Sequence[Query],
     answers: Sequence[NDArray[np.int64]],
     at_least: float | None,
-    most: int,
+    limit: int,
     margin: float = 1.0,
 ) -> list[int]:
-    """Return codes of at most ``most`` items, by noisy count, the largest first: lambda of PrivBasis is their number.
+    """Return codes of at most ``limit`` items, by noisy count, the largest first: lambda of PrivBasis is their number.
 
     ``margin``: the part of the frequent count from which an item is looked at.
     """
     count = margin * compute_threshold(queries, answers, at_least)[0]
     (query,) = [q for q in queries if q.attributes == (ITEMS,)]
     noisy = answers[queries.index(query)]
-    order = np.argsort(-noisy, kind="stable")[:most]
+    order = np.argsort(-noisy, kind="stable")[:limit]
     least = raise_above_noise(count, query.sigma, query.cells)
     return [int(code) for code in order if noisy[code] >= least]

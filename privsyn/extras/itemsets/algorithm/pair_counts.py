@@ -17,7 +17,7 @@ ALL_PAIRS = "pairs of frequent items"
 """What stands for the attributes of the query."""
 
 
-def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
+def plan(frequent: int, limit: int, rho: Fraction, persons: int) -> list[Query]:
     """Return one vector with a count for every pair of ``frequent`` items; none for fewer than two items.
 
     Privacy: rho-zCDP for adding or removing one person, the items being fixed by released counts.  A transaction holds
@@ -26,7 +26,7 @@ def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
     """
     if frequent < 2:
         return []
-    bound = persons * max(compute_root(math.comb(min(most, frequent), 2)), 1)
+    bound = persons * max(compute_root(math.comb(min(limit, frequent), 2)), 1)
     return [Query((ALL_PAIRS,), math.comb(frequent, 2), bound, compute_sigma(rho, bound))]
 
 

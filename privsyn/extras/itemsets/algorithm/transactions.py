@@ -22,11 +22,11 @@ _BLOCK = 1 << 17  # transactions that are looked at together
 _FIRST_ITEMS = 64  # items whose pairs are counted first, for a bound that spares most others
 
 
-def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: int) -> tuple[pa.RecordBatch, int]:
-    """Return transactions 0 to ``size`` - 1 in ROW_SCHEMA from (row, code) pairs, and how many exceeded ``most`` items.
+def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, limit: int) -> tuple[pa.RecordBatch, int]:
+    """Return transactions 0 to ``size`` - 1 in ROW_SCHEMA from (row, code) pairs, and how many exceeded ``limit``.
 
     ``rows``, ``codes``: int64, one a held item, in any order and with repetitions; codes below ``items``.  Of a
-    transaction with more than ``most`` items, ``most`` are kept: a choice that follows from its own items alone, so
+    transaction with more than ``limit`` items, ``limit`` are kept: a choice that follows from its own items alone, so
     that no other transaction and no order matters.
     """
     pairs = np.unique(rows * items + codes)
@@ -34,12 +34,12 @@ def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: 
     lengths = np.bincount(rows, minlength=size)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     keep = np.ones(pairs.size, dtype=np.bool_)
-    long = np.flatnonzero(lengths > most)
+    long = np.flatnonzero(lengths > limit)
     for row in long:
         items_of_row = codes[starts[row] : starts[row + 1]]
-        chosen = np.random.default_rng(items_of_row).permutation(items_of_row.size) < most
+        chosen = np.random.default_rng(items_of_row).permutation(items_of_row.size) < limit
         keep[starts[row] : starts[row + 1]] = chosen
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths, most))])
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths, limit))])
     lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(codes[keep], pa.int32()))
     return pa.RecordBatch.from_arrays([lists], schema=ROW_SCHEMA), int(long.size)
 

@@ -285,19 +285,3 @@ def test_a_missing_package_is_named_with_its_cure(tmp_path: Path, without: None,
         RequestError, match=r"needs the package \w+, which is not installed.*privsyn-flows\[codebooks\]"
     ):
         parse_dictionary(tmp_path / name, "a")
-
-
-def test_a_draft_carries_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from privsyn.specs import draft as module
-    from privsyn.specs.facts import Dictionary, Facts
-
-    rules = [{"never": "age < 15 and ok"}, {"one_of": ["ok", "no"]}, {"derive": {"born": "2020 - age"}}]
-    known = Dictionary("d", {"ok": Facts(kind="boolean", nullable=False)}, rules=rules)
-    monkeypatch.setattr(module, "read_dictionary", lambda path, table: known)
-    (tmp_path / "t.csv").write_text("ok\n", encoding="utf-8")
-    assert parse_yaml(draft(tmp_path / "t.csv", Path("d")), "draft").content["rules"] == rules
-
-
-def test_every_ending_of_a_statistics_program_has_a_reader() -> None:
-    pyreadstat = pytest.importorskip("pyreadstat")
-    assert all(hasattr(pyreadstat, reader) for reader in statistics_files.READERS.values())

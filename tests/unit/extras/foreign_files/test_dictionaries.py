@@ -194,13 +194,6 @@ def test_unknown_forms(tmp_path: Path, content: str) -> None:
     assert "dictionary" in str(caught.value) and caught.value.exit_code == 2
 
 
-def test_the_three_forms_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"shared form.*Frictionless.*SDV"):
-        load(tmp_path, {"something": "else"})
-    with pytest.raises(RequestError, match="there is no file"):
-        parse_dictionary(tmp_path / "none.json", "table")
-
-
 @pytest.mark.parametrize(
     ("bound", "read"),
     [

@@ -10,7 +10,6 @@ import pytest
 
 from privsyn.extras.itemsets.algorithm.basis_set import build_pair_graph
 from privsyn.extras.itemsets.algorithm.estimates import (
-    combine_estimates,
     estimate_itemsets,
     iterate_basis_estimates,
     keep_frequent,
@@ -30,10 +29,6 @@ def test_superset_sums_are_supports() -> None:
         assert count == sum(set(itemset) <= set(b) for b in BASKETS)
         assert variance == 4.0 * 2 ** (3 - len(itemset))
     assert sum_supersets(rows.count_subsets(basis))[0] == len(BASKETS)
-
-
-def test_combination_by_inverse_variance() -> None:
-    assert combine_estimates([(10.0, 1.0), (20.0, 4.0)]) == (pytest.approx(12.0), pytest.approx(0.8))
 
 
 def whole_graph(items: int) -> nx.Graph:

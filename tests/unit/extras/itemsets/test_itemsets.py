@@ -177,15 +177,6 @@ def test_a_share_asks_for_all_that_have_it(listed: ItemsetSpec) -> None:
     assert all(r["support"] >= 0.5 for r in itemsets(found))
 
 
-@pytest.mark.slow
-def test_another_order_of_the_transactions_changes_nothing(listed: ItemsetSpec, places: Path) -> None:
-    exact = itemsets(ask(listed, noise=NoNoise()))
-    order = np.random.default_rng(1).permutation(400)
-    pq.write_table(pa.table({"basket": [baskets()[i] for i in order]}), places / "mixed.parquet")
-    mixed = asked(places / "mixed.parquet", {"kind": "list", "column": "basket"}, dataset="mixed")
-    assert itemsets(ask(mixed, noise=NoNoise())) == exact
-
-
 def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
     listed: ItemsetSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ def test_cuts_prefer_no_item() -> None:
     assert abs(kept / kept.mean() - 1).max() < 0.2
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_counts_are_those_of_brute_force(seed: int) -> None:
     baskets, items = random_baskets(seed)
     rows = Transactions.of(baskets, items)
@@ -80,7 +80,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ) == whole
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_the_support_at_a_rank_is_that_of_brute_force(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "_FIRST_ITEMS", 1 + seed % 5)
     baskets, items = random_baskets(seed)

@@ -8,14 +8,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from privsyn.comparison.method import MethodSettings
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal
+from privsyn.evaluation.comparison.method import MethodSettings
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import public_views
 from privsyn.extras.papers.public_views import LARGEST, build_affine_plane
 from tests.support.examples import keep_first
-from tests.unit.comparison.test_methods import trial
+from tests.unit.evaluation.comparison.test_methods import trial
 
 
 @pytest.mark.parametrize("points", [2, 3, 4, 5, 9, 11, 16, 25, 30, 49, 50, 63, 64])
@@ -35,11 +35,6 @@ def test_integers_modulo_8_are_no_field(monkeypatch: pytest.MonkeyPatch) -> None
     """Planted mutant: 2 times 4 is 0 there, so that two points are on several lines."""
     monkeypatch.setitem(public_views._FIELDS, 8, 0)
     assert max(Counter(pair for line in build_affine_plane(64) for pair in combinations(line, 2)).values()) > 1
-
-
-def test_64_attributes_have_the_known_design_of_72_views_of_8() -> None:
-    views = public_views.list_covering_views(Domain.of({f"a{i}": 2 for i in range(64)}), 5_000)
-    assert (len(views), {len(view) for view in views}) == (72, {8})
 
 
 @pytest.mark.parametrize("columns", keep_first([5, 20, 64], 2))

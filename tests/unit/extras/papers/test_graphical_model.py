@@ -6,10 +6,10 @@ import importlib.util
 
 import pytest
 
-from privsyn.comparison.method import DomainTooLargeError
-from privsyn.comparison.methods import METHODS
+from privsyn.evaluation.comparison.method import DomainTooLargeError
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import paper_variants
-from tests.unit.comparison.test_methods import l1, trial
+from tests.unit.evaluation.comparison.test_methods import l1, trial
 
 NAME = "non-private-selection-pgm"
 needs_mbi = pytest.mark.skipif(importlib.util.find_spec("mbi") is None, reason="needs the extra pgm")

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from privsyn.comparison.method import MethodInput, MethodResult
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -41,8 +41,3 @@ def test_another_synthesis_measures_the_same_and_makes_other_rows(rows: str) -> 
     usual, other = (made(n) for n in ("non-private-selection", f"non-private-selection-{rows}"))
     assert (other.marginals, other.zcdp, other.unpriced) == (usual.marginals, usual.zcdp, usual.unpriced)
     assert not all(np.array_equal(x, y) for x, y in zip(usual.table.columns, other.table.columns, strict=True))
-
-
-def test_references_without_noise_are_marked() -> None:
-    assert {m.name for m in METHODS.values() if not m.private} >= {n for n in METHODS if n.startswith("non-private-")}
-    assert METHODS["privbayes-selection"].private

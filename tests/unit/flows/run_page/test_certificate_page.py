@@ -28,6 +28,7 @@ from privsyn.flows.run_page.show import (
     format_files_page,
     read_budget,
 )
+from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.release_note import list_looks
@@ -35,7 +36,8 @@ from tests.support.described import CERTIFICATE
 from tests.support.specs import make_spec
 
 CAP = Guarantee(epsilon=10.0, delta=1e-8)
-QUARTERS = BudgetShares("people", CAP, "tight", Fraction(4), others=Fraction(1), this=Fraction(2))
+SPENT = DatasetSummary("people", CAP, cap_rho=Fraction(4), rho=Fraction(3), entries=2, created="", accountant="tight")
+QUARTERS = BudgetShares(SPENT, this=Fraction(2))
 
 
 def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
@@ -49,8 +51,8 @@ def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
 
 
 def test_a_cap_that_was_passed_by_nothing_is_left_empty_not_negative() -> None:
-    full = BudgetShares("people", CAP, "tight", Fraction(1), others=Fraction(1), this=Fraction(0))
-    assert full.left == 0
+    full = BudgetShares(replace(SPENT, cap_rho=Fraction(1), rho=Fraction(1)), this=Fraction(0))
+    assert full.parts()[LEFT] == 0
     assert "**100 % used** (epsilon " in format_budget_page(full, "ledger", "Now.")
 
 
@@ -60,7 +62,7 @@ def test_the_page_says_what_is_used_what_still_fits_and_each_part_s_share_and_pr
     assert "| other releases | 25 % | 1 |" in page
     assert "| this release | 50 % | 2 |" in page
     assert "| lifetime cap | 100 % | 4 |" in page
-    after_one = replace(QUARTERS, last=Fraction(1, 4))
+    after_one = BudgetShares(replace(SPENT, last_rho=Fraction(1, 4)), this=Fraction(2))
     assert "**75 % used; 4 more releases like the last one fit** (" in format_budget_page(after_one, "l", "Now.")
 
 
@@ -76,7 +78,7 @@ def test_this_release_is_what_its_charges_hold_whoever_paid_them(tmp_path: Path)
     ledger.abandon("people", "d", touched=False)
     budget = read_budget(ledger, "people", ("a", "c", "d", "never seen"))
     assert budget is not None
-    assert (budget.this, budget.others) == (Fraction(1, 100), Fraction(6, 100))
+    assert (budget.this, budget.parts()[OTHERS]) == (Fraction(1, 100), Fraction(6, 100))
 
 
 def test_every_round_is_told_apart_on_the_certificate_s_page() -> None:
@@ -88,7 +90,10 @@ def test_every_round_is_told_apart_on_the_certificate_s_page() -> None:
     looks = list_looks(build_steps(Request(make_spec(mechanism={"name": "adaptive", "rounds": 2}))))
     page = format_certificate_page(CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]}), looks)
     for n in (2, 3):
-        for words in ("how far the rows made so far are from the private table", "joint counts where these were far"):
+        for words in (
+            "how far the rows made so far are from the private table",
+            "joint counts where these rows were far from the table",
+        ):
             assert f"\n| {words}, round {n} | " in page
             assert f"\n- {words.capitalize()}, round {n}: sensitivity " in page
     assert "_2" not in page

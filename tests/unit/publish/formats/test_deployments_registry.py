@@ -215,8 +215,8 @@ def test_further_rounds_are_told_apart(tmp_path: Path) -> None:
     certificate = CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]})
     words = build_registry_entry(replace(release, certificate=certificate))["deployment"]["implementation"]
     for number in (2, 3):
-        assert f"joint counts where these were far, round {number}: " in words["mechanisms"]
-        assert f"joint counts where these were far, round {number}: budget" in words["composition"]
+        assert f"joint counts where these rows were far from the table, round {number}: " in words["mechanisms"]
+        assert f"joint counts where these rows were far from the table, round {number}: budget" in words["composition"]
     assert "say where to ask again" in words["post_processing"]
 
 

@@ -41,11 +41,6 @@ def test_bins_of_ones_own_are_kept(column: dict[str, Any]) -> None:
     assert plan(build_spec(born=column)).domain.attributes == ("born", "n")
 
 
-def test_a_column_of_the_name_stays_a_column() -> None:
-    extra = {"born (weekday)": {"kind": "integer", "min": 1, "max": 7}}
-    assert plan(build_spec(born=DAY, **extra)).domain.attributes == ("born", "born (weekday)", "n")
-
-
 def test_codes_say_what_the_moment_is() -> None:
     encoding = plan(build_spec(seen={**MOMENT, "nullable": True}))
     moments = np.array(["2024-01-01T00:00", "2021-06-26T15:30", "2021-06-27T23:47", "NaT"], dtype="datetime64[s]")

@@ -61,13 +61,3 @@ def test_values_on_no_grid_have_a_cell_for_equality_alone() -> None:
     codec = build_codec({"kind": "number", "min": 0, "max": 1})
     found = codec.find_codes(np.array([0.5, 0.5, 0.5]), np.array([0.5, 0.5 + 1e-12, 0.5 - 1e-12]))
     assert found.tolist() == [codec.zero, codec.zero - 1, codec.zero + 1]
-
-
-def test_every_label_is_one_of_its_own() -> None:
-    codec = build_codec(KINDS["integer"][0])
-    assert len(set(codec.labels())) == codec.size
-
-
-def test_without_pairs_the_plan_is_as_it_was() -> None:
-    columns = {"a": KINDS["integer"][0], "b": KINDS["integer"][0]}
-    assert plan(make_spec(columns)).domain.attributes == ("a", "b")

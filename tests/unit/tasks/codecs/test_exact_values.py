@@ -55,12 +55,6 @@ def test_exact_values_come_out_as_they_are_and_nothing_else_becomes_one(column: 
     assert (ranges.low, ranges.high) == (-1, 99_999)
 
 
-def test_an_exact_value_at_the_upper_end_leaves_it() -> None:
-    made = encoding({"kind": "number", "min": 0, "max": 10, "bins": 2, "decimals": 0, "exact": [10]})
-    codes = np.repeat(np.arange(made.codecs[0].size - 1), 500)
-    assert 10 not in made.decode({"x": codes}, RNG)["x"].to_pylist()
-
-
 def test_bins_end_at_exact_values_and_barriers_and_are_not_combined_across_them() -> None:
     column = make_spec({"x": {**INCOME, "exact": [0, 500]}}).columns["x"]
     codec = plan(make_spec({"x": {**INCOME, "exact": [0, 500]}})).codecs[0]

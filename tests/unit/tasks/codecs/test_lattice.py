@@ -8,14 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.columns.grid import Grid
+from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.engine.request import Request
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
 from privsyn.tasks.codecs.encoding_plan import plan
-from privsyn.tasks.codecs.lattice import Lattice
-from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.ordered import Lattice, OrderedCodec
 from tests.support.specs import make_spec
 
 

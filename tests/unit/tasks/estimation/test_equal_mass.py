@@ -69,16 +69,6 @@ def test_nothing_is_joined_across_the_end_of_a_section() -> None:
     assert found.coarse[4] != found.coarse[5]
 
 
-def test_by_default_codes_stay_as_they_are() -> None:
-    counts, queries = _one_ways(7_000, 3, 20.0)
-    binning = dict.fromkeys(counts, IN_ORDER)
-    answers = [y.astype(np.int64) for y in counts.values()]
-    plain = compress_domain(answers, queries, binning, OFF)
-    joined = compress_domain(answers, queries, binning, ON)
-    assert [r.size for r in plain.values()] == [32] * 3
-    assert [r.size for r in joined.values()] == [14] * 3
-
-
 def test_columns_without_order_and_columns_of_fewer_codes_are_left_alone() -> None:
     counts, queries = _one_ways(7_000, 3, 20.0)
     counts["c1"] = np.append(np.full(4, 1_750.0), np.zeros(28))

@@ -11,11 +11,6 @@ GROUPS = np.array([0, 1, 2, 3], dtype=np.int32)
 COARSE = np.array([0, 0, 0, 1], dtype=np.int32)
 
 
-def test_the_shares_of_a_code_sum_to_one() -> None:
-    weights = weigh_inside(np.array([10.0, 30.0, 60.0, 5.0]), 2.0, GROUPS, COARSE)
-    assert np.bincount(COARSE, weights=weights) == pytest.approx([1.0, 1.0])
-
-
 def test_counts_without_noise_keep_their_shares() -> None:
     weights = weigh_inside(np.array([10.0, 30.0, 60.0, 5.0]), 0.0, GROUPS, COARSE)
     assert weights == pytest.approx([0.1, 0.3, 0.6, 1.0])

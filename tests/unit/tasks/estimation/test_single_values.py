@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs import plan
@@ -140,9 +139,3 @@ def test_a_faint_value_has_no_code_of_its_own_and_another_has() -> None:
     assert made.coarse[0] == made.coarse[1]
     assert made.coarse[5] != made.coarse[4]
     assert made.coarse.max() == 4
-
-
-def test_fields_of_columns_are_as_they_were() -> None:
-    whole = IntegerColumn(kind="integer", min=0, max=99_999)
-    assert whole.edge_values() == IntegerColumn(kind="integer", min=0, max=99_999, bins=32).edge_values()
-    assert NumberColumn(kind="number", min=-1, max=1).point_values() == (-1.0, 0.0, 1.0)

@@ -31,8 +31,3 @@ def test_a_target_gets_more_of_the_budget_and_is_chosen_where_it_was_not() -> No
     assert sum(aimed.values()) <= 1 + 1e-9
     assert shares(NO_TARGETS, 2.5e-3) == {}
     assert set(shares(TargetWeights(frozenset({"d"}), 30.0), 2.5e-3)) == {("c", "d")}
-
-
-def test_without_targets_the_departures_are_the_same_object() -> None:
-    departures = Departures(np.ones((4, 1)), np.ones((4, 1)))
-    assert NO_TARGETS.weighted(departures, PAIRS) is departures

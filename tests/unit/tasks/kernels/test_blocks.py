@@ -8,8 +8,8 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels import blocks
-from privsyn.tasks.kernels.blocks import BlockwiseRows, block_rows, count_blocks, iterate_passes, restrict_domain
-from privsyn.tasks.kernels.counting import CodeTable, count, count_all
+from privsyn.tasks.kernels.blocks import BlockwiseRows, block_rows, iterate_passes
+from privsyn.tasks.kernels.counting import CodeTable, count
 
 DOMAIN = Domain.of({"a": 3, "b": 5, "one": 1, "wide": 300, "c": 2})
 
@@ -42,7 +42,7 @@ def test_blocks_give_the_integers_of_the_whole_table(cuts: list[int], padded: bo
     table = random_table(3_001, padded=padded)
     cliques = [(), ("a",), ("b", "a"), ("wide", "b"), ("a", "b", "c"), ("one", "wide", "c", "b")]
     for padded_result in (False, True):
-        ours = list(count_all(in_pieces(table, cuts), cliques, threads=threads, padded_result=padded_result))
+        ours = list(in_pieces(table, cuts).counts(cliques, threads=threads, padded_result=padded_result))
         for clique, counts in zip(cliques, ours, strict=True):
             expected = count(table, clique, padded_result=padded_result)
             assert counts.shape == expected.shape
@@ -62,12 +62,6 @@ def test_a_pass_is_bounded_in_cells_and_reads_only_its_columns(monkeypatch: pyte
     for clique, counts in zip(cliques, in_pieces(table, [99], asked).counts(cliques), strict=True):
         np.testing.assert_array_equal(counts, count(table, clique))
     assert asked == [("a", "b", "c"), ("wide",), ("a", "c")]
-
-
-def test_padded_marginals_are_as_large_as_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "PASS_CELLS", 23)
-    assert len(list(iterate_passes(DOMAIN, [("b", "a"), ("a",)]))) == 1
-    assert len(list(iterate_passes(DOMAIN, [("b", "a"), ("a",)], padded=True))) == 2
 
 
 @pytest.mark.parametrize("fault", ["lost", "twice"])
@@ -94,9 +88,3 @@ def test_a_block_takes_bounded_bytes_whatever_the_width() -> None:
     assert block_rows(narrow) == blocks.BLOCK_BYTES
     assert block_rows(wide) == blocks.BLOCK_BYTES // 10_000
     assert block_rows(Domain.of({"a": 256}), padded=True) == blocks.BLOCK_BYTES // 2
-
-
-def test_no_attribute_still_counts_rows() -> None:
-    assert restrict_domain(DOMAIN, [()]).attributes == ("a",)
-    table = random_table(77)
-    assert count_blocks(pieces(table, restrict_domain(DOMAIN, [()]), [5]), DOMAIN, [()])[0] == [77]

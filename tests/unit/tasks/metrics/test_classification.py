@@ -34,18 +34,6 @@ def relabelled(data: CodeTable, label: np.ndarray) -> CodeTable:
     return CodeTable(DOMAIN, (*data.columns[:2], np.ascontiguousarray(label, dtype=np.uint8)))
 
 
-def test_a_rule_of_three_labels_is_learnt() -> None:
-    assert compute_svm_error(separable(500), separable(300, seed=1), "label") == 0
-
-
-def test_the_errors_are_shares_of_the_test_rows() -> None:
-    """Trained on x -> label, tested on rows of which exactly 30 of 100 follow another rule."""
-    test = separable(100, seed=2)
-    wrong = test.column("label").copy()
-    wrong[:30] = (wrong[:30] + 1) % 3
-    assert compute_svm_error(separable(500), relabelled(test, wrong), "label") == pytest.approx(0.3)
-
-
 def test_majority_by_hand() -> None:
     """Most frequent in training: 2.  Of the tested labels 2 2 0 1, two differ."""
     train, test = table(np.zeros(5), np.array([2, 2, 2, 1, 0])), table(np.zeros(4), np.array([2, 2, 0, 1]))
@@ -81,15 +69,6 @@ def test_caps_and_seeds_choose_the_rows() -> None:
     assert first == compare_classifiers(real, real, None, "label", max_rows=50, seed=1)
     assert first.test_rows == 50
     assert len({compare_classifiers(real, real, None, "label", max_rows=50, seed=s).error for s in range(5)}) > 1
-
-
-def test_the_order_of_the_training_rows_does_not_matter() -> None:
-    rng = np.random.default_rng(6)
-    train, test = (table(rng.integers(4, size=300), rng.integers(3, size=300)) for _ in range(2))
-    backwards = CodeTable(DOMAIN, tuple(np.ascontiguousarray(c[::-1]) for c in train.columns))
-    assert compute_svm_error(backwards, test, "label") == pytest.approx(
-        compute_svm_error(train, test, "label"), abs=0.01
-    )
 
 
 def test_awkward_tables() -> None:

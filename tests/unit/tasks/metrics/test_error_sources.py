@@ -40,11 +40,6 @@ MADE = recode_codes(table((0, 0), (0, 0), (1, 1), (1, 1)), RECODE)
 CLIQUE = ("a", "b")
 
 
-def test_filtered_values_become_one_more_code() -> None:
-    assert REAL.padded and REAL.domain.sizes == (2, 2)
-    assert REAL.column("a").tolist() == [0, 0, 1, 2]
-
-
 def test_each_stage_by_hand() -> None:
     # real shares: 00 1/4, 01 1/4, 11 1/4 and the filtered row 1/4; synthetic: 00 1/2, 11 1/2
     noisy = Marginal(CLIQUE, np.array([[2.0, -1.0], [0.0, 3.0]]))  # over the total 4: 1/2, -1/4, 0, 3/4

@@ -61,15 +61,6 @@ def test_best_worst_and_empty() -> None:
     assert compute_k_marginal_score(real, none) == 500.0 == compute_k_marginal_score(none, real)
 
 
-def test_groups_by_hand() -> None:
-    """Place 0: shares (1/2, 1/2) against (1, 0): distance 1, score 500.  Place 1: equal shares, 1000.  Mean 750."""
-    real, synthetic = table([0, 0, 1, 1], [0, 1, 1, 1]), table([1, 0, 0, 0], [1, 0, 0, 0])
-    found = compute_group_k_marginal(real, synthetic, ["place"], k=1)
-    assert found.score == 750.0 and found.groups == ("place",)
-    assert found.codes.tolist() == [[0], [1]] and found.scores.tolist() == [500.0, 1000.0]
-    assert found.real.tolist() == [2, 2] and found.synthetic.tolist() == [3, 1] and not found.biased.any()
-
-
 def test_a_group_that_one_table_lacks_scores_zero() -> None:
     found = compute_group_k_marginal(table([0, 1], [0, 0]), table([0, 2], [0, 0]), ["place"])
     assert dict(zip(found.codes[:, 0].tolist(), found.scores.tolist(), strict=True)) == {0: 1000.0, 1: 0.0, 2: 0.0}
@@ -108,15 +99,6 @@ def test_default_marginals_leave_the_groups_out() -> None:
     assert chosen.score == compute_group_k_marginal(real, synthetic, ["place", "year"], cliques=rest).score
     everything = compute_group_k_marginal(real, real, DOMAIN.attributes)  # nothing is left to compare but presence
     assert everything.score == 1000.0
-
-
-def test_order_of_rows_and_threads_do_not_matter() -> None:
-    real, synthetic = random_table(500, 7), random_table(400, 8)
-    order = np.random.default_rng(0).permutation(500)
-    turned = CodeTable(DOMAIN, tuple(c[order] for c in real.columns))
-    one = compute_group_k_marginal(real, synthetic, ["place"], threads=1)
-    other = compute_group_k_marginal(turned, synthetic, ["place"], threads=2)
-    assert one.scores.tolist() == other.scores.tolist() and one.codes.tolist() == other.codes.tolist()
 
 
 def test_without_rows() -> None:

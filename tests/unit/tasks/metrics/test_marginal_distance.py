@@ -95,26 +95,6 @@ def test_sparse_counts_name_a_row_of_each_cell() -> None:
     assert row.tolist() == [1, 4, 0]
 
 
-def test_equal_disjoint_and_reordered_tables() -> None:
-    real = random_table(200)
-    cliques = list_all_cliques(DOMAIN, 3)
-    order = np.random.default_rng(5).permutation(200)
-    turned = CodeTable(DOMAIN, tuple(c[order] for c in real.columns))
-    twice = CodeTable(DOMAIN, tuple(np.concatenate([c, c]) for c in real.columns))
-    assert average_l1(real, turned, cliques) == average_l1(real, twice, cliques) == 0.0
-    assert estimate_density_error(real, twice) == 1e6
-    zeros, ones = (table(Domain.of({"a": 2, "b": 2}), [v] * n, [v] * n) for v, n in ((0, 3), (1, 8)))
-    assert average_l1(zeros, ones, [("a",), ("a", "b")]) == 2.0
-    assert estimate_density_error(zeros, ones) == 0.0
-
-
-def test_threads_do_not_matter() -> None:
-    real, synthetic = random_table(300, 6), random_table(300, 7)
-    cliques = list_all_cliques(DOMAIN, 2)
-    one = compute_l1_distances(real, synthetic, cliques, threads=1)
-    assert all(compute_l1_distances(real, synthetic, cliques, threads=t).tolist() == one.tolist() for t in (0, 2, 5))
-
-
 def test_without_rows_attributes_or_cliques() -> None:
     real, none = random_table(10), random_table(0)
     cliques = list_all_cliques(DOMAIN, 2)
@@ -134,8 +114,8 @@ def test_tables_that_cannot_be_compared() -> None:
         compute_l1_distances(padded, padded, [])
 
 
-@pytest.mark.parametrize("ways", [0, 1, 2, 3, 5, 6])
-@pytest.mark.parametrize("number", [0, 1, 4, 6, 9, 100])
+@pytest.mark.parametrize("ways", [0, 1, 3, 6])
+@pytest.mark.parametrize("number", [0, 4, 100])
 @pytest.mark.parametrize("few", [0, 1 << 16])
 def test_random_cliques_are_distinct_and_ordered(
     ways: int, number: int, few: int, monkeypatch: pytest.MonkeyPatch

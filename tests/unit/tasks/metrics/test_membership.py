@@ -19,26 +19,10 @@ def random_table(rows: int, seed: int, domain: Domain = DOMAIN) -> CodeTable:
     return CodeTable(domain, tuple(rng.integers(s, size=rows).astype(choose_code_dtype(s)) for s in domain.sizes))
 
 
-def table(*rows: tuple[int, int]) -> CodeTable:
-    """Over an ordered x of 5 codes and a nominal y of 3."""
-    codes = np.array(rows, np.uint8).reshape(-1, 2)
-    return CodeTable(Domain.of({"x": 5, "y": 3}), (codes[:, 0].copy(), codes[:, 1].copy()))
-
-
 def found(real: CodeTable, holdout: CodeTable, synthetic: CodeTable, **settings: int) -> Membership:
     result = measure_membership(real, holdout, synthetic, settings.pop("ordered", ORDERED), **settings)  # type: ignore[arg-type]
     assert result is not None
     return result
-
-
-def test_distances_by_hand() -> None:
-    """To (0, 0) and (4, 1), x ordered.  (1, 0): (1/4 + 0) / 2.  (4, 0): (0 + 1) / 2, as to (0, 0): 1/2.
-
-    (3, 2): nearest (4, 1), (1/4 + 1) / 2.  (4, 1): 0.  With x nominal: 1/2, 1/2, 1, 0.
-    """
-    targets, rows = table((1, 0), (4, 0), (3, 2), (4, 1)), table((0, 0), (4, 1))
-    assert find_closest(targets, rows, {"x"}) == pytest.approx([0.125, 0.5, 0.625, 0])
-    assert find_closest(targets, rows, ()) == pytest.approx([0.5, 0.5, 1, 0])
 
 
 @pytest.mark.parametrize("rows", [1, 7, 5_000])
@@ -98,12 +82,6 @@ def test_a_release_of_the_rows_themselves_gives_everybody_away_and_fresh_rows_no
     assert fresh.advantage < 0.15
     backwards = found(holdout, real, real)
     assert backwards.auc == pytest.approx(1 - copied.auc)
-
-
-def test_the_order_of_the_synthetic_rows_does_not_matter() -> None:
-    real, holdout, synthetic = (random_table(100, seed) for seed in range(3))
-    shuffled = take_rows(synthetic, np.random.default_rng(0).permutation(100))
-    assert found(real, holdout, shuffled) == found(real, holdout, synthetic)
 
 
 def test_caps_make_equal_samples_that_follow_the_seed() -> None:

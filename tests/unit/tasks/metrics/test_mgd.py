@@ -37,14 +37,6 @@ NEAR = table([(0, 0, 0)] * 4 + [(1, 1, 0)] * 5 + [(2, 2, 1)])
 FAR = table([(0, 0, 0)] * 4 + [(1, 1, 0)] * 4 + [(2, 2, 1)] * 2)
 
 
-def test_a_one_way_marginal_of_an_ordered_column_is_the_papers_example() -> None:
-    # [4, 5, 1] and [4, 4, 2] against [5, 4, 1]: one record, one step of 1/2 or two; 10 real records.
-    target = {"marginals": [{"attributes": ["age"]}], "tolerance": 0}
-    assert score(REAL, NEAR, **target).score == pytest.approx(0.05)
-    assert score(REAL, FAR, **target).score == pytest.approx(0.1)
-    assert score(REAL, REAL, **target).score == 0
-
-
 def test_the_score_is_the_mean_by_weight_and_the_worst_comes_first() -> None:
     # age: 0.05; city by default without moves: |4-5| + |5-4| of 10 = 0.2; weights 3 and 1: (3 * 0.05 + 0.2) / 4.
     marginals = [{"attributes": ["age"], "weight": 3}, {"attributes": ["city"], "tolerance": 0}]
@@ -109,17 +101,6 @@ def test_the_drill_down_names_the_attribute_and_the_bins() -> None:
         (("Gary", "middle"), pytest.approx(0.2), 0.5, pytest.approx(7 / 12)),
         (("Chicago", "young"), pytest.approx(0.1), 0.5, pytest.approx(3 / 12)),
     ]
-
-
-def test_a_move_may_change_two_attributes() -> None:
-    # As above with one removed in Gary and moves everywhere, age 0.75 and city 0.25: best is one of the 2 from old to
-    # young (0.75), one from Gary, middle to Chicago, young (0.375 + 0.25), and the other old one removed (1).
-    real = table([(0, 0, 0)] * 5 + [(1, 1, 0)] * 5)
-    synthetic = table([(2, 0, 0)] * 2 + [(0, 0, 0)] * 3 + [(1, 1, 0)] * 6)
-    target = {"attributes": ["age", "city"], "weights": {"age": 0.75, "city": 0.25}}
-    (found,) = score(real, synthetic, marginals=[target], tolerance=0).marginals
-    assert found.by_attribute == pytest.approx({"age": 0.1125, "city": 0.025})
-    assert found.added_or_removed == pytest.approx(0.1)
 
 
 def test_only_bins_that_cost_something_are_shown() -> None:

@@ -51,15 +51,6 @@ def test_the_same_rows_cannot_be_told_apart() -> None:
     assert result.auc < 0.6
 
 
-def test_rows_without_a_common_code_are_always_told_apart() -> None:
-    domain = Domain.of({"x": 4, "y": 2})
-    real = table(domain, np.arange(200) % 2, np.arange(200) // 100)
-    synthetic = table(domain, np.arange(200) % 2 + 2, np.arange(200) // 100)
-    result = found(real, synthetic)
-    assert result.pmse == pytest.approx(0.25, abs=1e-4)
-    assert result.auc == 1
-
-
 @pytest.mark.slow
 def test_the_null_expectation_by_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows redrawn from the real ones are rows of a right model fitted to them: ratio 1.  Fresh rows: 2.

@@ -125,15 +125,6 @@ def test_a_sample_is_read_as_its_own_share(share: float) -> None:
     assert found == {"sample": pytest.approx(share, rel=0.2), "equal": 1.0, "worst": 0.01}
 
 
-def test_several_scores_at_once() -> None:
-    table = numbered(1_000)
-    scores = {"rows": lambda t: float(t.rows), "missing": lambda t: 1.0 - t.rows / 1_000}
-    found = find_equivalent_subsamples(
-        scores, {"rows": 1_000.0, "missing": 0.95}, {"rows": "higher", "missing": "lower"}, table
-    )
-    assert found["rows"] == 1.0 and found["missing"] == pytest.approx(0.05)
-
-
 def test_refusals() -> None:
     for shares in ((), (0.5, 0.1), (0.1, 0.1)):
         with pytest.raises(ValueError, match="ascending"):

@@ -43,10 +43,6 @@ def test_by_hand() -> None:
     assert found == Uniqueness(share=3 / 5, holdout_share=1 / 4, unique=1 / 2, repeated=1 / 2)
 
 
-def test_equal_rows_need_every_column() -> None:
-    assert measure_uniqueness(REAL, table((0, 3), (2, 1), (1, 0))) == Uniqueness(0.0, None, 0.5, 0.0)
-
-
 @pytest.mark.parametrize("width", [1, 7, 60])
 def test_groups_are_exactly_the_equal_rows_also_of_wide_tables(width: int) -> None:
     """60 attributes of 300 codes have 300**60 different rows: far more than one 62-bit key."""
@@ -63,12 +59,6 @@ def test_groups_are_exactly_the_equal_rows_also_of_wide_tables(width: int) -> No
     assert 0 < (found.holdout_share or 0) == pytest.approx(np.mean([counts[row] == 1 for row in tuples(tables[3])]))
 
 
-def test_all_different_rows_have_different_numbers() -> None:
-    codes = np.indices((3, 4, 5)).reshape(3, -1).astype(np.uint8)
-    data = CodeTable(Domain.of({"a": 3, "b": 4, "c": 5}), tuple(codes))
-    assert len(set(group_equal_rows([data])[0].tolist())) == 60
-
-
 def test_rows_that_differ_in_the_first_column_only_are_told_apart_after_ranking() -> None:
     """70,000**20 is a multiple of 2**64: in plain 64-bit arithmetic the first of 21 columns would be lost."""
     domain = Domain.of({f"a{i}": 70_000 for i in range(21)})
@@ -77,16 +67,6 @@ def test_rows_that_differ_in_the_first_column_only_are_told_apart_after_ranking(
     (groups,) = group_equal_rows([data])
     assert groups[0] == groups[3]
     assert len(set(groups.tolist())) == 3
-
-
-def test_the_table_itself_repeats_all_its_unique_rows_in_any_order() -> None:
-    data = random_table(DOMAIN, 40, 1)
-    backwards = CodeTable(DOMAIN, tuple(np.ascontiguousarray(c[::-1]) for c in data.columns))
-    found = measure_uniqueness(data, backwards, data)
-    assert found.share == found.unique == found.holdout_share
-    counts = Counter(tuples(data))
-    assert found.unique == sum(n == 1 for n in counts.values()) / 40
-    assert found.repeated == float(found.unique > 0)
 
 
 def test_tables_of_no_rows() -> None:

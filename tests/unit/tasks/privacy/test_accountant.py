@@ -110,11 +110,6 @@ def test_the_hand_over_to_the_papers_conversion_is_upwards(delta, accountant, la
     assert below * (1 + 1e-3) >= last and below < above < below * 1.01
 
 
-def test_a_larger_delta_gives_more_budget():
-    rhos = [convert_epsilon_to_rho(1.0, d) for d in DELTAS]
-    assert rhos == sorted(rhos) and len(set(rhos)) == len(rhos)
-
-
 @settings(max_examples=choose_example_count(40), deadline=None)
 @given(
     st.floats(1e-12, 1e3),

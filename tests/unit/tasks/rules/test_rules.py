@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rules import list_conditions
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.binning import AttributeBins

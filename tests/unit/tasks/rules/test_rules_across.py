@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.panels.allowed_codes import draw_allowed
 from privsyn.tasks.panels.link_rows import draw_codes

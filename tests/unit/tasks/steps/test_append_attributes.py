@@ -116,15 +116,6 @@ def test_few_rows(rows: int) -> None:
     assert full.column("f").dtype == np.uint16
 
 
-def test_the_seed_decides_the_rows() -> None:
-    table = true_table()
-    marginals = marginals_of(table, ("a", "b"), ("a", "f"))
-    core = part(table, select_core_marginals(marginals, DOMAIN).domain)
-    once, again, other = (append_attributes(core, marginals, DOMAIN, seed) for seed in (1, 1, 2))
-    assert once.to_arrow().equals(again.to_arrow())
-    assert not once.to_arrow().equals(other.to_arrow())
-
-
 def test_a_core_of_other_attributes_is_refused() -> None:
     table = true_table()
     with pytest.raises(ValueError, match="core attributes"):

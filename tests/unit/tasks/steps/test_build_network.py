@@ -45,7 +45,7 @@ def test_two_groups_without_a_relation_between_them_each_begin() -> None:
     assert build_bayesian_network(scores, DOMAIN, 2, 10**6) == [("d", "e"), ("a", "b")]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_family_brings_one_new_column_and_no_cycle(seed: int) -> None:
     rng = np.random.default_rng(seed)
     domain = Domain.of({f"x{i}": int(n) for i, n in enumerate(rng.integers(2, 9, 9))})

@@ -53,10 +53,6 @@ def test_gamma_zero_combines_nothing() -> None:
     assert all(len(c) == 2 for c in combine_cliques(pairs("ab", "bc", "ac"), DOMAIN, 0))
 
 
-def test_no_pair_spends_the_budget_on_the_one_ways() -> None:
-    assert combine_cliques({}, DOMAIN, 5_000) == [(a,) for a in DOMAIN.attributes]
-
-
 @pytest.mark.slow
 def test_a_dense_graph_of_binaries_ends() -> None:
     """40 binary attributes, all pairs selected: 2^40 cliques, of which the public limits look at few."""

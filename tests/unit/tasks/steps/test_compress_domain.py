@@ -195,14 +195,6 @@ def test_what_the_spec_does_not_list_stays_where_its_count_says_so() -> None:
         assert drop_unlisted({"x": found}, {"x": AttributeBins(THREE, added=2)}, Compression())["x"] is found
 
 
-def test_bottom_and_top_earners_are_not_mixed() -> None:
-    """Few earn least and few most; each have the share of their neighbour's code that their noisy count says."""
-    counts = np.array([35, 9_000, 20_000, 9_000, 30])
-    r = compress_attribute(counts, 30.0, AttributeBins(np.arange(5, dtype=np.int32), in_order=((0, 5),)), ON)
-    assert r.coarse.tolist() == [0, 0, 1, 2, 2]
-    assert r.weight == pytest.approx([35 / 9_035, 9_000 / 9_035, 1, 9_000 / 9_030, 30 / 9_030], abs=1e-4)
-
-
 def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
     noise = np.random.default_rng(5).normal(0, 10, 200)
     noise -= noise.mean()

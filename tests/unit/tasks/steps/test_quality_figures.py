@@ -163,11 +163,3 @@ def test_per_row() -> None:
     assert divide_by_rows(12, ASKED[0], 3) == 2.0
     with pytest.raises(ValueError, match="no rows"):
         divide_by_rows(12, ASKED[0], 0)
-
-
-def test_the_constants_are_the_published_ones() -> None:
-    assert (quality_figures.MOST_PAIRS, quality_figures.MOST_TRIPLES, quality_figures.RANGE_QUERIES) == (
-        1000,
-        100,
-        1000,
-    )

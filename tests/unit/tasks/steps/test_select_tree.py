@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.steps.select_tree import find_spanning_tree
+from privsyn.tasks.steps.select_pairs import find_spanning_tree
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 2))
 PAIRS = list(combinations(DOMAIN.attributes, 2))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_other_tree_has_a_larger_sum(seed: int) -> None:
     values = np.random.default_rng(seed).normal(0, 10, len(PAIRS))
     scores = dict(zip(PAIRS, values.tolist(), strict=True))

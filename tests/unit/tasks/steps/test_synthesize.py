@@ -18,7 +18,6 @@ from privsyn.tasks.kernels import streams
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.updater import TargetMarginal, Updater
 from privsyn.tasks.steps.synthesize import compute_output_rows, list_components, synthesize
-from privsyn.tasks.synthesis.gum import compute_alpha
 
 GUM = partial(Synthesis, method="gum")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
@@ -73,7 +72,7 @@ def test_figure_3_rows(duplicate_share: float) -> None:
     assert copied == {0.0: 0, 0.5: 1, 1.0: 2}[duplicate_share]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_any_plan_moves_equal_totals_and_never_more_than_there_is(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cells, rows = int(rng.integers(2, 40)), int(rng.integers(1, 500))
@@ -178,15 +177,6 @@ def test_replacing_makes_values_anew_and_copying_makes_whole_records_again() -> 
         made = synthesize(marginals_of(true, kept), DOMAIN, GUM(duplicate_share=share, iterations=10), 5_000)
         distinct[share] = made.to_arrow().to_pandas().drop_duplicates().shape[0]
     assert distinct[1.0] < 0.9 * distinct[0.0]
-
-
-def test_decays() -> None:
-    common = {"alpha": 0.8, "decay_rate": 0.5, "decay_every": 3}
-    for t in range(10):
-        assert compute_alpha(t, GUM(decay="step", **common)) == 0.8 * 0.5 ** (t // 3)
-        assert compute_alpha(t, GUM(decay="exponential", **common)) == 0.8 * math.exp(-0.5 * t)
-        assert compute_alpha(t, GUM(decay="linear", **common)) == 0.8 / (1 + 0.5 * t)
-        assert compute_alpha(t, GUM(decay="square_root", **common)) == 0.8 / math.sqrt(1 + 0.5 * t)
 
 
 def test_separate_and_join(method: str) -> None:

@@ -104,9 +104,3 @@ def test_shards_follow_the_measured_marginals_alone() -> None:
             synthesize(marginals, DOMAIN, Synthesis(oversample=o), shard.rows, 1, None, shard) for o in (1, 4)
         )
         assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
-
-
-def test_rows_do_not_depend_on_the_threads() -> None:
-    marginals, _ = chain(3_000)
-    one, two = (synthesize(marginals, DOMAIN, Synthesis(), 3_000, threads) for threads in (1, 2))
-    assert all(np.array_equal(x, y) for x, y in zip(one.columns, two.columns, strict=True))

@@ -126,9 +126,3 @@ def test_null_takes_no_part_and_nothing_goes_wrong_at_the_edges() -> None:
     assert all(np.isfinite(p).all() and (p >= 0).all() and (p < 1).all() for p in places.values())
     empty = CodeTable(table.domain, tuple(table.column(a)[:0] for a in table.domain.attributes))
     assert all(p.size == 0 for p in _draw(model, empty).values())
-
-
-def test_the_same_generator_gives_the_same_places() -> None:
-    model, table = _fit(_draw_normal(0.5), 4, ("a", "b", "c"))
-    first, again = _draw(model, table), _draw(model, table)
-    assert all((first[a] == again[a]).all() for a in first)

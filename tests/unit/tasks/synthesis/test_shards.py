@@ -164,11 +164,6 @@ def test_what_shards_lack_is_what_their_counts_say() -> None:
     assert measure_residuals(left) < measure_residuals(add_residuals(lacking))
 
 
-def test_shards_are_the_same_on_any_number_of_threads() -> None:
-    for one, two in zip(in_shards_of(5_000, threads=1), in_shards_of(5_000, threads=2), strict=True):
-        np.testing.assert_array_equal(one, two)
-
-
 def test_one_shard_changes_nothing() -> None:
     plain = synthesize(targets(), DOMAIN, Synthesis(seed=2), 20_000, 1)
     for one, other in zip(plain.columns, in_shards_of(20_000), strict=True):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.synthesis.implied_pairs import _compute_information, choose_strongest
 from privsyn.tasks.synthesis.settled_start import compute_mutual_information
-from privsyn.tasks.synthesis.strongest_pairs import _compute_information, choose_strongest
 
 
 def pair(a: str, b: str, strength: float, shape: tuple[int, int] = (2, 2)) -> Marginal:

@@ -109,14 +109,6 @@ def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_att
     assert made[0].equals(made[2])
 
 
-def test_records_are_not_copied() -> None:
-    """GUM's duplication loses distinct records; sweeps keep about as many as there were."""
-    true = true_table(20_000)
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, SWEEP, true.rows)
-    distinct = [t.to_arrow().to_pandas().drop_duplicates().shape[0] for t in (true, made)]
-    assert distinct[1] > 0.95 * distinct[0]
-
-
 def test_weights_by_hand() -> None:
     def target(attributes: tuple[int, ...], sigma: float) -> TargetMarginal:
         return TargetMarginal(attributes, (2,) * len(attributes), np.ones(2 ** len(attributes)), sigma)
@@ -127,14 +119,6 @@ def test_weights_by_hand() -> None:
     assert weigh_marginals([target((0, 1), 1.0), target((1, 2), 1.0), target((2, 3), 1e9)]) == [4, 4, 1]
     assert weigh_marginals([target((0,), 0.0), target((0, 1), 0.0)]) == [16, 4]
     assert weigh_marginals([target((0, 1), 5e-324), target((1, 2), 1.0)]) == [64, 2]
-
-
-def test_a_marginal_is_followed_whatever_its_noise() -> None:
-    """Noise decides how marginals weigh against each other; a single one is met as it is."""
-    true = true_table()
-    for sigma in (0.0, 1e6):
-        made = synthesize(marginals_of(true, [("a", "b")], sigma), DOMAIN, SWEEP, true.rows)
-        assert wrong_rows(made, true, ("a", "b")) < 20
 
 
 def test_less_noisy_marginals_win_where_two_disagree() -> None:

@@ -101,41 +101,6 @@ def referee(
     return codes
 
 
-@pytest.mark.slow
-def test_a_surplus_record_moves_to_the_cell_that_lacks_one() -> None:
-    # Pair (a, b), wanted 1 row in each of (0,0), (0,1), (1,0), (1,1); there: 2 in (0,0), none in (1,0).
-    codes = np.array([[0, 0, 0, 1], [0, 0, 1, 1]], np.uint8)
-    moves, made, residuals = one_block(codes, [2, 2], [(0, 1)], [1, 1, 1, 1])
-    assert moves == 1
-    assert residuals.tolist() == [0, 0, 0, 0]
-    assert sorted(map(tuple, made.T.tolist())) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-
-
-def test_a_move_that_leaves_the_squares_equal_is_not_made() -> None:
-    # One row in (0,0), none wanted there but half a row's worth nowhere: -1 and 0 would become 0 and -1.
-    _, made, residuals = one_block(np.array([[0], [0]], np.uint8), [2, 1], [(0, 1)], [0, 0])
-    assert made[0, 0] == 0
-    assert residuals.tolist() == [-1, 0]
-
-
-def test_no_move_helps_one_marginal_at_the_price_of_two() -> None:
-    # (a,b) wants the row at a = 1, but (a,c) and (a,d) have it right at a = 0: squares 2 -> 4.
-    codes = np.zeros((4, 1), np.uint8)
-    wanted = [0, 0, 1, 0, *[1, 0, 0, 0] * 2]
-    moves, made, _ = one_block(codes, [2, 2, 2, 2], [(0, 1), (0, 2), (0, 3)], wanted, order=[0])
-    assert (moves, made[0, 0]) == (0, 0)
-
-
-def test_a_weight_can_turn_that_decision() -> None:
-    codes = np.zeros((4, 1), np.uint8)
-    wanted = [0, 0, 1, 0, *[1, 0, 0, 0] * 2]
-    moves, made, residuals = one_block(
-        codes, [2, 2, 2, 2], [(0, 1), (0, 2), (0, 3)], wanted, weights=[5, 1, 1], order=[0]
-    )
-    assert (moves, made[0, 0]) == (1, 1)
-    assert residuals.tolist() == [0, 0, 0, 0, 1, 0, -1, 0, 1, 0, -1, 0]
-
-
 def test_the_first_sweep_draws_in_the_proportion_worked_out_by_hand() -> None:
     # One row at value 0: S = (-1, 3, 7), k = 1, so the gains S(v) - S(0) - k are 3 and 7: value 2 in 70 %.
     hits = 0
@@ -160,7 +125,7 @@ def test_the_best_is_taken_and_ties_are_drawn_evenly() -> None:
 
 
 @pytest.mark.parametrize("best", [True, False])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_plain_python_referee_decides_the_same(seed: int, best: bool) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 5, 4).tolist()

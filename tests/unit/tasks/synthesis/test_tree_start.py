@@ -105,17 +105,3 @@ def test_few_rows_and_attributes_of_one_value(rows: int) -> None:
     columns = start_from_tree(with_one_ways(domain, larger), domain, rows, seed=0, purpose=9)
     assert [c.size for c in columns] == [rows] * 3
     CodeTable(domain, tuple(columns))
-
-
-def test_the_seed_decides_the_rows() -> None:
-    domain = Domain.of(dict.fromkeys("ab", 2))
-    marginals = with_one_ways(domain, [pair("a", "b", 0.3)])
-    one, same, other = (np.stack(start_from_tree(marginals, domain, 500, seed, 9)) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert (one != other).any()
-
-
-def test_without_any_marginal_of_two_the_attributes_are_independent() -> None:
-    domain = Domain.of({"a": 2, "b": 2})
-    columns = start_from_tree(with_one_ways(domain, []), domain, 4_000, seed=0, purpose=9)
-    np.testing.assert_allclose(count(CodeTable(domain, tuple(columns)), ("a", "b")), 1_000, atol=150)

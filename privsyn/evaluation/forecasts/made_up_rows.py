@@ -1,0 +1,224 @@
+"""The stand-in table of a forecast: rows of an earlier release or a public table, or made-up rows.
+
+Only this module makes assumptions about the private table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from privsyn.base.data_url import is_url
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expand_path
+from privsyn.base.settings import load_settings
+from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.data_contracts.linked_tables import list_further_tables
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
+from privsyn.evaluation.coded_tables import OpenTable, open_table
+from privsyn.storage.released_files import (
+    check_measured,
+    check_released_file,
+    find_release,
+    list_synthetic_names,
+    read_manifest,
+    read_public_spec,
+    read_table_pair,
+)
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.kernels.counting import CodeTable
+
+DEFAULT_STRENGTH = 0.9
+"""Largest correlation of made-up columns."""
+
+CATEGORY_SKEW = 2.0
+"""The i-th largest made-up category has a share proportional to 1 / i^CATEGORY_SKEW."""
+
+
+class MadeUpTable(NamedTuple):
+    """The stand-in for the private table; functions take the seed of a simulated release.
+
+    ``table``: the stand-in's rows in fine codes.  ``prior``: rows that replace the spec's prior (None: keep the prior).
+    ``words``: the stand-in's description.  ``made_up``: whether the rows are made up.
+    ``stored``: the same rows with their values (None: only codes).
+    """
+
+    table: Callable[[int], CodeTable]
+    prior: Callable[[int], CodeTable | None]
+    words: str
+    made_up: bool = False
+    stored: Callable[[int], pa.Table | None] = lambda seed: None
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        rows: int,
+        earlier: str | Path | None,
+        public: str | Path | None,
+        strength: float | None,
+        table: str = "",
+    ) -> MadeUpTable:
+        """Return ``rows`` rows drawn from an earlier release, a public table or the spec's prior, or made-up rows.
+
+        ``table``: further table of the earlier release to take rows from.
+        With the spec's prior, private rows and prior are both drawn from it, so they differ only by chance.
+        Raises RequestError for more than one assumption, or one that cannot be read.
+        """
+        if sum(given is not None for given in (earlier, public, strength)) > 1:
+            problem = "an earlier release, a public table and a strength are three assumptions"
+            raise RequestError(problem, "Choose one of them", "forecast.earlier")
+        encoding, prior = request.encoding, request.prior
+        if earlier is not None or public is not None:
+            kind = "earlier release" if earlier is not None else "public table"
+            if earlier is not None:
+                source = read_release_rows(earlier, encoding, request.spec, table)
+            else:
+                source = read_public_rows(public or "", encoding, request.spec)
+            return cls(
+                lambda seed: resample_rows(source.codes, rows, seed),
+                lambda seed: None,
+                f"rows like the {kind}",
+                stored=lambda seed: source.stored.take(_draw_places(source.codes, rows, seed)),
+            )
+        if prior is not None:
+            if strength is not None:
+                problem = "made-up rows are not like the spec's prior, so they cannot show its benefit"
+                cure = "Leave it out to use rows like the prior's, or name a public table or an earlier release"
+                raise RequestError(problem, cure, "forecast.strength")
+            words = "rows like the spec's prior, which cannot fit better: it helps at most this much"
+            return cls(
+                lambda seed: resample_rows(prior, rows, seed),
+                lambda seed: resample_rows(prior, prior.rows, seed, 3),
+                words,
+            )
+        most = DEFAULT_STRENGTH if strength is None else strength
+        if not 0 <= most <= 1:
+            raise RequestError(f"{most:g} is not a strength", "Choose a correlation from 0 to 1", "forecast.strength")
+        words = f"columns of a usual shape, with pairs correlated by 0 to {most:g}, most of them weakly"
+        return cls(lambda seed: assume_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
+
+
+def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
+    """Return ``rows`` rows drawn from the table with replacement."""
+    drawn = _draw_places(table, rows, seed, stream)
+    return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
+
+
+def _draw_places(table: CodeTable, rows: int, seed: int, stream: int = 1) -> NDArray[np.int64]:
+    return np.random.default_rng([seed, stream]).integers(0, table.rows, rows)
+
+
+class PublicRows(NamedTuple):
+    """Public rows, in fine codes and as stored."""
+
+    codes: CodeTable
+    stored: pa.Table
+
+
+def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str = "") -> PublicRows:
+    """Return the synthetic rows of a released folder; rows of a further ``table`` come with the rows above.
+
+    Raises RequestError if it is not a release or has other columns.
+    """
+    field = "forecast.earlier"
+    try:
+        folder = find_release(str(release), load_settings(None), field)
+        manifest = read_manifest(folder)
+        read_public_spec(manifest, field)
+        check_measured(manifest, spec, field)
+        read = lambda name: pq.read_table(check_released_file(folder, manifest, name, field))  # noqa: E731
+        if table:
+            released = read_public_spec(manifest, field)
+            if table not in list_further_tables(released.tables):
+                raise RequestError(
+                    f"{manifest.run} has no further table {table!r}", "Name a release that has it", field
+                )
+            rows = read_table_pair(released, table, read)
+        else:
+            rows = pa.concat_tables(map(read, list_synthetic_names(manifest)))
+    except (RequestError, OSError, pa.ArrowException) as error:
+        if isinstance(error, RequestError):
+            raise error.about(field) from None
+        raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
+    return _read_opened(open_table(rows, encoding, spec, field), field)
+
+
+def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> PublicRows:
+    """Return the rows of a public table.
+
+    Raises RequestError if it does not fit the spec, and for the spec's own table, which is private.
+    """
+    path = expand_path(table, "forecast.public")
+    private = [Path(place) for place in spec.private_places if not is_url(place)]
+    if path.exists() and any(place.exists() and path.samefile(place) for place in private):
+        raise RequestError(
+            "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
+        )
+    return _read_opened(open_table(str(path), encoding, spec, "forecast.public"), "forecast.public")
+
+
+def _read_opened(opened: OpenTable, field: str) -> PublicRows:
+    codes = opened.read().fine
+    if not codes.rows:
+        raise RequestError("has no rows", "Name a table with rows", field)
+    return PublicRows(codes, pa.Table.from_batches(opened.batches()))
+
+
+def list_nullable(spec: ReleaseSpec) -> tuple[str, ...]:
+    """Return nullable columns: made-up rows have no nulls, which decide the error of their means."""
+    return tuple(name for name, column in spec.columns.items() if getattr(column, "nullable", False))
+
+
+def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:
+    """Return made-up rows in fine codes: columns of a usual shape, which depend on one latent variable.
+
+    Shares of numbers and dates rise to a hump at a seventh of their range and fall; the i-th largest category has a
+    share proportional to 1 / i^CATEGORY_SKEW.  Column c has the correlation sqrt(``strength``) u_c^2 with the latent
+    variable, with u_c evenly spaced from 0 to 1 in random order.  Two columns (the normal variables behind their bins)
+    have the correlation ``strength`` (u_a u_b)^2, from 0 to ``strength``, mostly weak.
+    """
+    rng = np.random.default_rng([seed, 2])
+    codecs = encoding.codecs
+    pull = draw_pulls(len(codecs), strength, rng)
+    hidden = ndtri(rng.random(rows))
+    columns = []
+    for codec, weight in zip(codecs, pull, strict=True):
+        moved = weight * hidden + np.sqrt(1 - weight**2) * ndtri(rng.random(rows))
+        place = np.empty(rows)
+        place[np.argsort(moved, kind="stable")] = (np.arange(rows) + 0.5) / rows
+        columns.append(_draw_codes(codec, place, rng))
+    return CodeTable(encoding.domain, tuple(columns))
+
+
+def draw_pulls(columns: int, strength: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return each column's correlation with the latent variable of :func:`assume_rows`, shape (columns,)."""
+    return np.sqrt(strength) * np.linspace(0, 1, columns + 1)[1:][rng.permutation(columns)] ** 2
+
+
+def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the shares of a column's bins in :func:`assume_rows`, shape (bins,), summing to 1."""
+    shares = 1.0 / (1.0 + rng.permutation(int(codec.groups.max()) + 1)) ** CATEGORY_SKEW
+    for start, end in codec.in_order:
+        middles = (np.arange(end - start) + 0.5) / max(end - start, 1)
+        shares[start:end] = middles * (1 - middles) ** 6
+    return np.asarray(shares / shares.sum())
+
+
+def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
+    """Return a fine code for each quantile ``place``, 0 to 1: its bin, then a uniformly drawn code of the bin."""
+    groups = codec.groups
+    bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
+    chosen = np.minimum(np.searchsorted(np.cumsum(assume_shares(codec, rng)), place), len(bins) - 1)
+    inside = (rng.random(len(place)) * sizes[chosen]).astype(np.int64)
+    codes: NDArray[np.uint32] = (first[chosen] + inside).astype(choose_code_dtype(codec.size))
+    return codes
