@@ -386,7 +386,7 @@ def _list_linked_cases() -> list[Case]:
     home = {"order": "role", "once": ROLES[:2], "constant": ["region"]}
     two_tables = {name: TREE[name] for name in ("persons", "visits")}
     drugs = {"drugs": ("visits", "visit")}
-    three_deep = (*linked, without, "measure_sets", "trend_scores")
+    three_deep = (*linked, without, "cell_counts", "measure_sets", "trend_scores")
     return [
         Case(
             "privsyn",
@@ -428,7 +428,7 @@ def _list_linked_cases() -> list[Case]:
         Case(
             "privsyn",
             "a tree three deep",
-            make_spec({}, {"person_id": "pid"}, tables=TREE),
+            make_spec({}, {"person_id": "pid"}, tables=TREE, **price),
             three_deep,
             make_tree,
             Structure("pid", above=drugs, top="persons", keys=("visit",)),
@@ -436,7 +436,7 @@ def _list_linked_cases() -> list[Case]:
         Case(
             "privsyn",
             "a tree three deep, visits numbered within persons",
-            make_spec({}, {"person_id": "pid"}, tables=TREE),
+            make_spec({}, {"person_id": "pid"}, tables=TREE, **price),
             three_deep,
             make_numbered_tree,
             Structure("pid", top="persons"),

@@ -5,7 +5,7 @@ If a default differs from the paper's value, the field's description says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
@@ -468,7 +468,8 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="after")
     def _check_cells(self) -> ReleaseSpec:
-        name = next((n for n in (self.cells.columns if self.cells else ()) if n not in self.measured_columns), None)
+        known = {*self.measured_columns, *(name for table in self.tables.values() for name in table.columns or ())}
+        name = next((name for name in (self.cells.columns if self.cells else ()) if name not in known), None)
         if name is not None:
             raise FieldError(f"the spec measures no column {name!r}", "Take its cells out", ("cells", "columns", name))
         return self
@@ -530,8 +531,7 @@ class ReleaseSpec(FrozenModel):
         if not further:
             return {}
         first = {get_below(self.tables)[0]: build_first_table_pair(self)}
-        every = first | {name: build_table_pair(self, name) for name in further}
-        return {name: spec.without_ladder() for name, spec in every.items()}
+        return first | {name: build_table_pair(self, name) for name in further}
 
     @property
     def row_words(self) -> RowWords:
@@ -580,11 +580,10 @@ class ReleaseSpec(FrozenModel):
     def has_ladder(self) -> bool:
         """Whether a first look chooses the cells of columns with open bins.
 
-        Not where rows come from a public prior, whose codes the mechanism counts by, and not in three tables or more.
+        Not where rows come from a public prior, whose codes the mechanism counts by.
         """
         options = self.mechanism
-        is_asked = options.compression.enabled and options.compression.ladder
-        return is_asked and options.name != "prior" and not list_further_tables(self.tables)
+        return options.compression.enabled and options.compression.ladder and options.name != "prior"
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec with equal cells for columns with open bins."""
@@ -687,9 +686,9 @@ class ReleaseSpec(FrozenModel):
         """Return the same request with another public prior, or without one."""
         return self.model_copy(update={"prior": prior})
 
-    def with_cells(self, cells: EarlierCells, file: PublicFile) -> ReleaseSpec:
-        """Return the same request with these cells, read from a released file."""
-        return self.model_copy(update={"cells": cells, "public_files": (*self.public_files, file)})
+    def with_cells(self, cells: EarlierCells, files: Sequence[PublicFile]) -> ReleaseSpec:
+        """Return the same request with these cells, read from released files."""
+        return self.model_copy(update={"cells": cells, "public_files": (*self.public_files, *files)})
 
     def with_columns(
         self, columns: Mapping[str, Column], unit: Unit | None = None, csv: CsvOptions | None = None

@@ -23,6 +23,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.csv_options import CsvOptions
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.prior import ColumnCells, EarlierCells, Prior
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.publication import COLUMN_WORDS
@@ -187,8 +188,8 @@ def locate_public_file(prior: Prior) -> Path:
     return path
 
 
-def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, PublicFile]:
-    """Return the cells of a release for the spec's columns that a first look would cut, and their released file.
+def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, list[PublicFile]]:
+    """Return the cells of a release for the spec's columns that a first look would cut, and their released files.
 
     Only released counts made these cells.  Raises RequestError if the folder is not a release, or described or cut one
     of these columns in another way.
@@ -197,26 +198,31 @@ def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, P
     if manifest is None:
         raise RequestError(f"{folder.name} is not the folder of a release", "Name a released folder", field)
     earlier = read_public_spec(manifest, field)
-    name, cuts = "manifest.json", {} if earlier.cells is None else dict(earlier.cells.columns)
-    if CUTS_FILE in manifest.files:
-        name = CUTS_FILE
-        cuts = _read_cut_columns(check_released_file(folder, manifest, name, field), field)
+    cuts, files = {} if earlier.cells is None else dict(earlier.cells.columns), ["manifest.json"]
+    for table in (None, *list_further_tables(earlier.tables)):
+        name = CUTS_FILE if table is None else CUTS_FILE.replace("/", f"/{table}/")
+        if name in manifest.files:
+            cuts = _read_cut_columns(check_released_file(folder, manifest, name, field), field) | cuts
+            files.append(name)
+    known: dict[str, Any] = {}
+    for table_pair in (earlier, *earlier.table_pairs.values()):
+        known |= table_pair.released_columns
     chosen = {}
-    for column in (codec.attribute for codec in plan(spec).on_ladder):
-        known, stated = earlier.released_columns.get(column), spec.columns[column]
-        if known is None or column not in cuts:
-            problem, cure = f"{manifest.run} has no cells of the column {column!r}", "Name another release"
-            raise RequestError(problem, f"{cure}, or take the field out", field)
-        if known.model_dump(exclude={*COLUMN_WORDS}) != stated.model_dump(exclude={*COLUMN_WORDS}):
-            problem = f"{manifest.run} described the column {column!r} in another way, such as by other bounds"
-            raise RequestError(problem, "Describe it as that release did, or take the field out", field)
-        chosen[column] = cuts[column]
+    for asked in spec.table_pairs.values() or [spec]:
+        for column in (codec.attribute for codec in plan(asked).on_ladder):
+            if column not in known or column not in cuts:
+                problem, cure = f"{manifest.run} has no cells of the column {column!r}", "Name another release"
+                raise RequestError(problem, f"{cure}, or take the field out", field)
+            ours, theirs = (c.model_dump(exclude={*COLUMN_WORDS}) for c in (asked.columns[column], known[column]))
+            if ours != theirs:
+                problem = f"{manifest.run} described the column {column!r} in another way, such as by other bounds"
+                raise RequestError(problem, "Describe it as that release did, or take the field out", field)
+            chosen[column] = cuts[column]
     if not chosen:
         raise RequestError("no column has cells that a first look would choose", "Take the field out", field)
-    path = folder / name
-    return EarlierCells(run=manifest.run, columns=chosen), PublicFile(
-        field=field, path=str(path), sha256=compute_sha256(path)
-    )
+    places = [folder / name for name in files]
+    listed = [PublicFile(field=field, path=str(path), sha256=compute_sha256(path)) for path in places]
+    return EarlierCells(run=manifest.run, columns=chosen), listed
 
 
 def _read_cut_columns(path: Path, field: str) -> dict[str, ColumnCells]:
