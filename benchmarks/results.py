@@ -20,7 +20,7 @@ from benchmarks.accuracy import TABLES
 from benchmarks.pages import write_between
 from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
-from privsyn.data_contracts.comparison_results import Comparison, MethodRun
+from privsyn.data_contracts.evaluation_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.comparison.compare_methods import AskedComparison, run_all
 from privsyn.evaluation.comparison.methods import METHODS

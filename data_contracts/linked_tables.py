@@ -17,8 +17,7 @@ from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.focus import Focus, NamedMarginal
-from privsyn.data_contracts.form import Schema
-from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel, Schema
 from privsyn.data_contracts.promise import MOST_RECORDS, Unit
 from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns

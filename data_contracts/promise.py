@@ -7,8 +7,7 @@ from typing import ClassVar
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from privsyn.data_contracts.form import Schema
-from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel, Schema
 
 MOST_RECORDS = 10_000
 """The most records of a person, or members of a household."""

@@ -25,12 +25,18 @@ from pydantic_core import CoreSchema
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
-from privsyn.data_contracts.compared_columns import check_compared
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
-from privsyn.data_contracts.form import Schema, leave_options, leave_to_ledger, leave_to_preset, merge_into_one_object
-from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
+from privsyn.data_contracts.frozen_model import (
+    FieldError,
+    FrozenModel,
+    Schema,
+    leave_options,
+    leave_to_ledger,
+    leave_to_preset,
+    merge_into_one_object,
+)
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
     LinkedTable,
@@ -69,7 +75,13 @@ from privsyn.data_contracts.rules import (
     map_computed_columns,
     map_continued_columns,
 )
-from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured, list_named_columns
+from privsyn.data_contracts.spec_checks import (
+    check_compared,
+    check_levels,
+    check_together,
+    check_unmeasured,
+    list_named_columns,
+)
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.data_contracts.summaries import (
     MeasuredSummary,

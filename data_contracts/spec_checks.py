@@ -1,4 +1,4 @@
-"""Checks of a release spec's fields against each other: ``measured: false``, ``levels`` and ``together``."""
+"""Checks of a spec's fields against each other: ``measured: false``, ``levels``, ``together`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from privsyn.data_contracts.columns.category_columns import name_level_attribute
+from privsyn.data_contracts.columns.number_columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.columns.shared_fields import Binned
+from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, DatetimeColumn
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import (
@@ -233,3 +235,58 @@ def _compute_overlap(one: tuple[float, float], other: tuple[float, float]) -> fl
     """Return the overlap of two bins, as a share of the wider one; negative if they are apart."""
     shared = min(one[1], other[1]) - max(one[0], other[0])
     return shared / max(one[1] - one[0], other[1] - other[0])
+
+
+NUMBERS = (IntegerColumn, NumberColumn)
+
+
+def name_difference_attribute(first: str, second: str) -> str:
+    """Return the attribute name of the difference of two columns; the released table has no such column."""
+    return f"{first} minus {second}"
+
+
+def get_step(column: Binned) -> float | None:
+    """Return the smallest difference between values of a column, in the numbers of its edges; None if there is none."""
+    match column:
+        case IntegerColumn():
+            return float(column.step or 1)
+        case NumberColumn():
+            return column.step or (None if column.decimals is None else 10.0**-column.decimals)
+        case DatetimeColumn():
+            return 86_400.0 if column.type == "date" else float(RESOLUTION_SECONDS[column.resolution])
+    return 1.0
+
+
+def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], computed: Collection[str]) -> None:
+    """Raise FieldError, with its place, for a pair in ``compare`` whose values cannot be subtracted.
+
+    columns: the measured released columns; computed: the columns that rules compute or tie to others.
+    """
+    seen: set[str] = set()
+    for i, pair in enumerate(pairs):
+        place = ("compare", i)
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise FieldError("must name two different columns", "Name the two columns to compare", place)
+        for name in pair:
+            check_drawn_column(name, columns, computed, place, does="measures")
+            if name in seen:
+                raise FieldError(f"names the column {name!r} a second time", "Compare it with one column", place)
+            seen.add(name)
+        _check_comparable(pair[0], columns[pair[0]], pair[1], columns[pair[1]], place)
+        attribute = name_difference_attribute(*pair)
+        if attribute in columns:
+            raise FieldError(
+                f"the column {attribute!r} has the name that the comparison needs", "Rename that column", place
+            )
+
+
+def _check_comparable(first: str, column: Any, second: str, other: Any, place: tuple[str | int, ...]) -> None:
+    """Raise FieldError unless the columns' values can be subtracted and have equal steps."""
+    numbers = isinstance(column, NUMBERS) and isinstance(other, NUMBERS)
+    check_same_kind(first, column, second, other, place, numbers=numbers)
+    if get_step(column) != get_step(other) or getattr(column, "per_day", 0) != getattr(other, "per_day", 0):
+        raise FieldError(
+            f"values of {first!r} and {second!r} have different steps",
+            "Give both the same `step`, `decimals`, `resolution` or `format`",
+            place,
+        )

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from privsyn.data_contracts import columns, mechanism_options, step_options
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.focus import Focus, NamedMarginal
-from privsyn.data_contracts.form import write_form_text
+from privsyn.data_contracts.frozen_model import write_form_text
 from privsyn.data_contracts.presets import FOCUS_WEIGHT, RELATIONS
 from privsyn.data_contracts.prior import EarlierCells, Prior
 from privsyn.data_contracts.promise import Guarantee, Unit

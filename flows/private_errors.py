@@ -1,6 +1,8 @@
 """Errors that leave a flow: they hold only words for people; the private zone keeps the rest.
 
 The words are those that a run form shows: its fields, and the worker's variables as settings.
+
+A command that calls a flow in its own process hands over its settings; a worker's runs take them from the environment.
 """
 
 from __future__ import annotations
@@ -8,11 +10,29 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.base.wording import API, SETTINGS, Vocabulary, list_fields
-from privsyn.flows.caller import get_settings
 from privsyn.storage.disk import replace_file
+
+_given: ContextVar[Settings | None] = ContextVar("privsyn_settings", default=None)
+
+
+@contextmanager
+def use_settings(settings: Settings) -> Iterator[None]:
+    """Use ``settings`` in flows that are called inside the block."""
+    token = _given.set(settings)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def get_settings() -> Settings:
+    """Return the caller's settings, else the environment's."""
+    return _given.get() or Settings()
 
 
 def _name_form_field(*titles: str) -> str:

@@ -83,8 +83,7 @@ from privsyn.engine.proposal import log_warning
 from privsyn.engine.step import Step, get_step
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.flows.caller import get_settings
-from privsyn.flows.private_errors import hide_private_errors
+from privsyn.flows.private_errors import get_settings, hide_private_errors
 from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state

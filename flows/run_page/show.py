@@ -44,7 +44,7 @@ from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
 from privsyn.publish.formats.linked_files import list_linked_tables, name_linked_file
 from privsyn.publish.markdown import render_note
-from privsyn.publish.relations_picture import NAME, draw_picture, make_data_uri
+from privsyn.publish.related_pairs import NAME, draw_picture, make_data_uri
 from privsyn.publish.release_note import Looks, list_looks
 from privsyn.storage.released_files import read_manifest
 

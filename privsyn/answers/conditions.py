@@ -20,9 +20,8 @@ from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import COMPARISONS, Node, Type, drop_table_names, parse_condition
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.rules.intervals import Interval, Truth, conjoin, read_rows
+from privsyn.tasks.rules.intervals import Interval, Truth, conjoin, evaluate_condition, read_rows
 
 FIELD = "query.where"
 
@@ -245,7 +244,7 @@ class Parsed(Condition):
         constants = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
         vocabulary = {text: number for number, text in enumerate(constants)}
         columns = book.resolve(lambda name: read(name, vocabulary))
-        return evaluate.evaluate_condition(self.node, columns, vocabulary)
+        return evaluate_condition(self.node, columns, vocabulary)
 
     def parts(self) -> list[Condition]:
         """Return the operands of ``and``, grouped so that parts share no columns."""

@@ -197,7 +197,7 @@ class Questions:
     def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
         """Return the shares of a column's codes in a person's (or member's) next row, by the current row's code."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.transitions import answer_transitions
+        from privsyn.answers.persons import answer_transitions
 
         t = answer_transitions(self._counts, column, _check_level(level))
         labels = {"kind of pair": t.kind} if any(t.kind) else {}

@@ -16,7 +16,7 @@ from privsyn.engine.choose_accountant import assume_accountant, read_dataset_sum
 from privsyn.engine.plan import account_rho
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 

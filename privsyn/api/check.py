@@ -20,7 +20,6 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
-from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.focus import NamedMarginal
@@ -29,16 +28,16 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import list_computed_columns
-from privsyn.engine.budget_ahead import describe_use_after
+from privsyn.data_contracts.spec_checks import get_step
 from privsyn.engine.checks import check_keepable
-from privsyn.engine.choose_accountant import assume_accountant, read_dataset_summary
+from privsyn.engine.choose_accountant import assume_accountant, describe_use_after, read_dataset_summary
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
 from privsyn.pipelines.budget import split_sets
 from privsyn.pipelines.named_sets import MEASURE_SETS
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.publish.related_pairs import list_score_steps
 from privsyn.sources.joined_source import JoinedSource
@@ -53,9 +52,15 @@ from privsyn.tasks.codecs.encoding_plan import FIGURES, list_asked_thresholds
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
-from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
-from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide
-from privsyn.tasks.estimation.question_cells import find_cut_conditions, find_idle_conditions, find_starts
+from privsyn.tasks.estimation.merged_codes import (
+    CoarseCounts,
+    count_affordable_cells,
+    find_cut_conditions,
+    find_idle_conditions,
+    find_starts,
+    merge_codes,
+)
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide
 from privsyn.tasks.estimation.rungs import bound_domain
 from privsyn.tasks.privacy.accountant import cap_accountant
 

@@ -15,8 +15,7 @@ from privsyn.base.settings import Settings, load_settings
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.specs.draft import LOOKED, TODO
 from privsyn.specs.draft_tables import CONFIRM, draft_any
-from privsyn.specs.messages import group_todos
-from privsyn.specs.places import format_place
+from privsyn.specs.messages import format_place, group_todos
 from privsyn.specs.spec_file import find_todos, to_plain_values
 from privsyn.specs.yaml_file import parse_yaml
 

@@ -24,7 +24,7 @@ from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
 from privsyn.evaluation.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
 from privsyn.tasks.kernels.counting import choose_thread_count
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon

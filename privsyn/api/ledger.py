@@ -1,31 +1,162 @@
 """A view of the ledger: what each data set has spent and has left, every charge, and the audit's verdict.
 
 Viewing never creates a ledger: a missing one is reported as missing, and holds no charge.
+
+Who verifies a ledger is told whether private folders still have the noisy tables that were paid for, and gets a second
+opinion on every certificate in a separate file.  This reads released folders and the ledger, no private table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from privsyn.api.kept_noise import list_lost_noise
-from privsyn.api.ledger_comparison import compare_with_certificates
-from privsyn.api.second_opinion import SecondOpinions, form_second_opinions
+import pyarrow.parquet as pq
+
+from privsyn.api.ledger_comparison import compare_with_certificates, list_certified_folders, list_receipts_files
 from privsyn.base.arguments import check_arguments
-from privsyn.base.errors import LedgerMissingError, RequestError
+from privsyn.base.errors import LedgerMissingError, PrivsynError, RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.paths import expand_path
+from privsyn.base.registry import need_package
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, Text, Vocabulary, mention
+from privsyn.data_contracts.certificate import Certificate
+from privsyn.data_contracts.receipts import Query
 from privsyn.engine.names_of_tables import find_same_tables
+from privsyn.engine.step_tables import StepRefs, format_record_name
+from privsyn.ledgers.audit import Entry
 from privsyn.ledgers.database import hide_password
 from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.known_tables import find_reason
 from privsyn.ledgers.ledger import Ledger
-from privsyn.ledgers.release_calendar import LAST, CalendarDay, build_calendar
+from privsyn.ledgers.released_periods import LAST, CalendarDay, build_calendar
+from privsyn.storage.records import locate_private_records, read_note
+from privsyn.storage.released_files import read_certificate
+from privsyn.storage.store import TableSeals, open_seals
+from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.privacy.second_opinion import SecondOpinion, form_second_opinion, list_libraries
+
+
+@dataclass(frozen=True)
+class CertificateOpinion:
+    """The second opinion on one certificate; ``tables``: release step -> the receipts file, or "certificate"."""
+
+    run: str
+    dataset: str
+    tables: dict[str, str]
+    opinion: SecondOpinion
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the same, JSON-ready."""
+        return {"run": self.run, "dataset": self.dataset, "receipts": self.tables, **self.opinion.as_json()}
+
+
+@dataclass(frozen=True)
+class SecondOpinions:
+    """The second opinions on all certificates, and the libraries that gave them."""
+
+    libraries: dict[str, str]
+    certificates: tuple[CertificateOpinion, ...]
+
+    @property
+    def problems(self) -> list[str]:
+        """Return a sentence for each certificate that a library contradicts."""
+        return [f"{one.run}: {problem}" for one in self.certificates for problem in one.opinion.problems]
+
+    def format_json(self) -> str:
+        """Return the content of the file."""
+        content = {
+            "libraries": self.libraries,
+            "problems": self.problems,
+            "certificates": [one.as_json() for one in self.certificates],
+        }
+        return json.dumps(content, indent=2) + "\n"
+
+
+def form_second_opinions(
+    ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
+) -> SecondOpinions:
+    """Return the prices that OpenDP and dp-accounting compute from the receipts of every known certificate.
+
+    ``dataset`` and ``against``: as in ``ledger verify``.  Raises RequestError if the extra ``second-opinion`` is not
+    installed.
+    """
+    with need_package("dp-accounting", "a second opinion", "second-opinion", ""):
+        libraries = list_libraries()
+    opinions = []
+    for folder in list_certified_folders(ledger, settings, dataset, against):
+        try:
+            certificate = read_certificate(folder)
+        except RequestError:
+            continue  # the comparison with the ledger reports it
+        if dataset in (None, certificate.dataset):
+            opinions.append(_judge_certificate(folder, certificate))
+    return SecondOpinions(libraries, tuple(opinions))
+
+
+def _judge_certificate(folder: Path, certificate: Certificate) -> CertificateOpinion:
+    files, tables, queries = list_receipts_files(folder), dict[str, str](), list[Query]()
+    for stage in certificate.stages:
+        file = files.get(stage.step)
+        tables[stage.step] = "certificate" if file is None else file.relative_to(folder).as_posix()
+        if file is not None:
+            queries += read_receipts(pq.read_table(file))
+            continue
+        for group in stage.groups:
+            queries += [Query((), group.cells, group.sensitivity, group.sigma)] * group.queries
+    opinion = form_second_opinion(queries, certificate.epsilon, certificate.delta, certificate.accountant)
+    return CertificateOpinion(certificate.run, certificate.dataset, tables, opinion)
+
+
+RELEASE_AGAIN = "the same release again restores them, for nothing, from its released folder if that is whole"
+OF_A_PERIOD = (
+    "a released period is not released again, so only a backup brings them back here; its released folder has them, too"
+)
+
+
+def list_lost_noise(entries: Sequence[Entry], settings: Settings) -> list[str]:
+    """Return a sentence for each run whose private folder lacks a noisy table that was paid for.
+
+    It looks into the private folder of the settings and, if they can be reached, into those that the ledger remembers.
+    Nothing is written there.
+    """
+    remembered = (Path(str(e.detail["private_root"])) for e in entries if "private_root" in e.detail)
+    roots = {root.resolve(): root for root in (*remembered, settings.private_root)}
+    sealed = ((root, open_seals(root)) for root in roots.values())
+    return [note for root, seals in sealed if seals is not None for note in _list_of_folder(root, seals, entries)]
+
+
+def _list_of_folder(root: Path, seals: TableSeals, entries: Sequence[Entry]) -> list[str]:
+    notes, spent = [], {e.key: e for e in entries if e.event == "spent"}
+    of_periods = {e.key for e in entries if e.event == "reserve" and "period" in e.detail}
+    for path in sorted((root / "runs").glob("*/run.json")):
+        note = read_note(path)
+        keys = note.get("keys")
+        charges = [spent[key] for key in map(str, keys.values()) if key in spent] if isinstance(keys, Mapping) else []
+        lost = [charge.step for charge in charges if not _has_tables(root, seals, charge)]
+        if lost:
+            cure = OF_A_PERIOD if any(charge.key in of_periods for charge in charges) else RELEASE_AGAIN
+            notes.append(
+                f"{note.get('run')}: {root} lacks what was paid for, the noisy tables of {', '.join(lost)}: {cure}"
+            )
+    return notes
+
+
+def _has_tables(root: Path, seals: TableSeals, charge: Entry) -> bool:
+    """Return whether the tables of a charge are there, as they were written."""
+    try:
+        path = locate_private_records(root, charge.dataset) / f"{format_record_name(charge.key)}.json"
+        recorded = StepRefs.model_validate_json(path.read_bytes())
+        tables = [seals.place_here(ref, charge.dataset) for ref in recorded.tables.values()]
+        return all(seals.verify(ref, afresh=True) for ref in tables)
+    except (OSError, ValueError, PrivsynError):
+        return False
+
 
 HEADINGS = ("data set", "budget", "epsilon used", "at delta", "rho used", "entries")
 CALENDAR_HEADINGS = ("data set", "period", "state", "run", "since (UTC)")

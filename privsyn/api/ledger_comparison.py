@@ -25,7 +25,7 @@ from privsyn.engine.step import ReleaseStep, release_steps
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import is_certified
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import (

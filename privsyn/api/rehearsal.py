@@ -36,7 +36,7 @@ from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
 from privsyn.evaluation.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import publish
 from privsyn.storage.disk import translate_os_errors
 from privsyn.storage.table_files import StoredTable

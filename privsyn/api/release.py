@@ -134,7 +134,7 @@ def propose_release(
     with pause_gc():
         from privsyn.engine.choose_accountant import settle_accountant
         from privsyn.engine.proposal import Proposal
-        from privsyn.pipelines.release_plan import plan_release
+        from privsyn.pipelines.registry import plan_release
 
     spec_to_plan = spec if data is None else spec.read_at("")
     settled = settle_accountant(spec_to_plan, settings, partial(plan_release, period=period), fresh=fresh)

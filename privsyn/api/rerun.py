@@ -32,7 +32,7 @@ from privsyn.engine.step import ReleaseStep, Step, list_published_files, release
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import list_versions
 from privsyn.publish.folder import fill
 from privsyn.publish.formats.described import list_files

@@ -30,8 +30,7 @@ from privsyn.cli.common import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from privsyn.api.ledger import LedgerView, Verified
-    from privsyn.api.second_opinion import SecondOpinions
+    from privsyn.api.ledger import LedgerView, SecondOpinions, Verified
     from privsyn.ledgers.dataset_summary import DatasetSummary
     from privsyn.ledgers.ledger import Ledger
 

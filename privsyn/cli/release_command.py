@@ -277,7 +277,7 @@ def _run_flow(proposal: Proposal) -> ReleaseSummary:
     from privsyn.server.temporary_server import start_temporary_server, translate_server_loss
 
     with start_temporary_server():
-        from privsyn.flows.caller import use_settings
+        from privsyn.flows.private_errors import use_settings
         from privsyn.flows.release import release, report_steps
         from privsyn.flows.schedule import scheduled_release
     plan, spec = proposal.plan, proposal.spec
@@ -526,7 +526,7 @@ def count_public_records(spec: ReleaseSpec) -> int | None:
 
 def print_price(ahead: FirstCharge, console: Console) -> None:
     """Print price and cap."""
-    from privsyn.engine.budget_ahead import describe_use_after
+    from privsyn.engine.choose_accountant import describe_use_after
 
     spec, state = ahead.spec, ahead.state
     privacy, cap = spec.privacy, spec.budget

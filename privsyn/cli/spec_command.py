@@ -157,8 +157,7 @@ def check_command(
         from privsyn.api.check import check, open_for_check
         from privsyn.base.settings import Settings
         from privsyn.engine.checked_tables import note_checked
-        from privsyn.specs.defaults import with_defaults
-        from privsyn.specs.spec_file import load_spec, override_options
+        from privsyn.specs.spec_file import load_spec, override_options, with_defaults
         from privsyn.specs.yaml_file import read_yaml
 
         filled = with_defaults(read_yaml(spec))[1]

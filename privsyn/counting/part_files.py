@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from privsyn.base.process_memory import return_unused_memory
-from privsyn.storage.parquet_writing import TableWriter
-from privsyn.storage.table_files import iterate_batches
+from privsyn.storage.table_files import TableWriter, iterate_batches
 from privsyn.tasks.kernels.batches import read_ahead
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from privsyn.base.interrupts import watch_interrupts
 from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.counting.part_files import Made, Make, PartFile, Profile, Shape, write_part
-from privsyn.storage.parquet_writing import name_part, strip_schema, write_parts
+from privsyn.storage.table_files import name_part, strip_schema, write_parts
 
 
 def _make_temporary_folder() -> Path:

@@ -21,7 +21,7 @@ from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge import hold_totals
+from privsyn.tasks.knowledge import totals
 from privsyn.tasks.knowledge.prior_pairs import PriorGuide
 from privsyn.tasks.knowledge.totals import ExactCounts
 from privsyn.tasks.steps import append_attributes, decode, synthesize
@@ -103,7 +103,7 @@ class WholeParts:
         """Return the rows of one shard with the appended attributes and the public totals."""
         rows, seed = _read_codes(task.rows, self.core), task.shard.own_seed
         codes = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.tied)
-        codes = hold_totals.hold(codes, task.exact, hold_totals.seed_generator(seed))
+        codes = totals.hold(codes, task.exact, totals.seed_generator(seed))
         return Made(codes.to_arrow().to_batches())
 
 

@@ -17,7 +17,7 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.storage.records import write_json
-from privsyn.storage.zones import make_private_root
+from privsyn.storage.released_root import make_private_root
 
 Places: TypeAlias = str | Path | Mapping[str, str | Path]
 """The place of a table; for several tables, each by its name."""

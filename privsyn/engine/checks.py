@@ -30,7 +30,7 @@ from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import ChargeLine
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.sources.private_table import Source
-from privsyn.specs.places import format_place
+from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.rungs import bound_domain
 from privsyn.tasks.knowledge.totals import check_totals_possible

@@ -1,4 +1,4 @@
-"""The accountant of a request that names none.
+"""The accountant of a request that names none, and what a release would use of its data set's cap, as text.
 
 It is the accountant of the data set's registered cap; DEFAULT_ACCOUNTANT for a data set that is new to the ledger.  A
 request that this private folder began under EARLIER_DEFAULT keeps it, so that it is finished and not charged again.  An
@@ -8,19 +8,21 @@ accountant that the request names is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
+from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
 from privsyn.base.errors import LedgerError, LedgerMissingError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.presets import DEFAULT_ACCOUNTANT
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import name_request
-from privsyn.engine.plan import Plan
+from privsyn.engine.plan import Plan, account_rho
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.records import Records, RequestRecord, locate_private_records
-from privsyn.tasks.privacy.accountant import Accountant
+from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, convert_rho_to_epsilon
 
 EARLIER_DEFAULT: Final[Literal["gaussian"]] = "gaussian"
 """The default accountant of version 0.3.0."""
@@ -106,3 +108,20 @@ def _read_record(spec: Spec, private_root: Path, plan: Callable[[Spec], Plan]) -
     if not locate_private_records(private_root, spec.dataset).is_dir():
         return None
     return Records(private_root, spec.dataset).load_as(name_request(plan(spec)), RequestRecord)
+
+
+def describe_use_after(spec: ReleaseSpec, price: Fraction, state: DatasetSummary | None) -> tuple[str, str]:
+    """Return the used share of the cap after a release of ``price`` (rho), and the same as an epsilon, as text.
+
+    ``state``: the ledger's summary of the data set; None: its name is new, and the cap is the spec's.
+    """
+    accountant = cap_accountant(spec.effective_accountant) if state is None else state.accountant
+    cap = spec.budget if state is None else state.cap
+    cap_rho = account_rho(spec.budget, "budget", accountant) if state is None else state.cap_rho
+    spent = Fraction(0) if state is None else state.rho
+    if spent + price > cap_rho:
+        asked, left = format_share(price, cap_rho), format_share(cap_rho - spent, cap_rho)
+        use = f"this release asks for {asked}, but {left} is left: the ledger will refuse it"
+    else:
+        use = describe_use(spent + price, cap_rho, price, "this one")
+    return use, describe_epsilon(convert_rho_to_epsilon(spent + price, cap.delta, accountant), cap.epsilon, cap.delta)

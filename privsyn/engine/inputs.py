@@ -22,8 +22,7 @@ from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.null_zeros import read_empty_cells
+from privsyn.tasks.estimation.known_zeros import KnownZeros, read_empty_cells
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable, Countable

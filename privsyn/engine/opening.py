@@ -19,8 +19,8 @@ from privsyn.ledgers.noted_history import open_noted_ledger
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.records import Records, RequestRecord
+from privsyn.storage.released_root import overlap
 from privsyn.storage.store import Store
-from privsyn.storage.zones import overlap
 from privsyn.tasks.panels.row_order import RowOrder
 
 

@@ -16,8 +16,7 @@ from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.proposal import Proposal
-from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
-from privsyn.specs.places import format_place, get_model_at
+from privsyn.specs.messages import describe_refused, describe_wrong_value, format_place, get_model_at, suggest_name
 from privsyn.specs.yaml_file import Document, read_yaml
 from privsyn.storage.table_files import list_folder_entries
 

@@ -13,7 +13,7 @@ from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.specs.places import format_place
+from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.kernels.counting import CodeTable

@@ -25,12 +25,11 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
 from privsyn.data_contracts.rules import infer_type
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
-from privsyn.specs.places import format_place
+from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.metrics.sample_estimates import compute_quantile, compute_share, fit_regression
-from privsyn.tasks.rules import evaluate
-from privsyn.tasks.rules.intervals import Interval, read_rows
+from privsyn.tasks.rules.intervals import Interval, evaluate_condition, evaluate_expression, read_rows
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -216,12 +215,12 @@ class AnalysisRows:
 
     def _evaluate_truth(self, node: Node) -> tuple[Bools, Bools]:
         vocabulary = self._list_vocabulary(node)
-        truth = evaluate.evaluate_condition(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
+        truth = evaluate_condition(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
         return np.broadcast_to(truth.true, self.number), np.broadcast_to(truth.unknown, self.number)
 
     def _span(self, node: Node) -> Interval:
         vocabulary = self._list_vocabulary(node)
-        return evaluate.evaluate_expression(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
+        return evaluate_expression(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
 
 
 CLOSE, ERRORS = 0.15, 2.0

@@ -18,7 +18,7 @@ from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, S
 from privsyn.engine.step_list import list_looks
 from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease
 from privsyn.evaluation.misread_columns import MisreadCodec
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import marginals, noisy

@@ -29,10 +29,10 @@ from privsyn.evaluation.scores import Scorer, check_packages
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.evaluation.table_pair_figures import compute_table_pair_figures
 from privsyn.pipelines.budget import share_trends
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.sources.private_table import Table
 from privsyn.storage.disk import replace_file, translate_os_errors
-from privsyn.storage.zones import get_roots, locate_private_folder
+from privsyn.storage.released_root import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 

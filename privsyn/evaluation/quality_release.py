@@ -36,7 +36,7 @@ from privsyn.engine.step_tables import StepRefs, format_record_name
 from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, read_table, to_bins
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.folder import is_whole, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note

@@ -10,13 +10,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns, MgdSpec
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.mgd_spec import MgdSpec
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.evaluation.coded_tables import encode_table, list_mgd_columns
-from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
-from privsyn.specs.places import format_place, get_model_at
+from privsyn.specs.messages import describe_refused, describe_wrong_value, format_place, get_model_at, suggest_name
 from privsyn.specs.yaml_file import Document, read_yaml
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec

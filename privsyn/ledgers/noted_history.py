@@ -14,8 +14,7 @@ from typing import Any
 
 from privsyn.base.errors import LedgerError
 from privsyn.base.wording import refer_to_action
-from privsyn.ledgers.audit import Entry
-from privsyn.ledgers.chains import ChainedRow
+from privsyn.ledgers.audit import ChainedRow, Entry
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.records import LedgerRecord, Records
 

@@ -109,7 +109,7 @@ marks_table = sa.Table(
         postgresql_where=sa.text("kind = 'draw'"),
     ),
 )
-"""The marks of draws and tables (privsyn/ledgers/marks.py), chained like the entries.
+"""The marks of draws and tables (privsyn/ledgers/known_tables.py), chained like the entries.
 
 Ledgers of earlier versions get this table and the next with their first mark.
 """

@@ -42,7 +42,7 @@ from privsyn.engine.step import (
 )
 from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
-from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.estimation.rungs import PARTS
 from privsyn.tasks.kernels.counting import Countable

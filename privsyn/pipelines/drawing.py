@@ -16,9 +16,9 @@ from privsyn.engine.step import Step, release_steps
 from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines import panel
 from privsyn.pipelines.one_shot import build_looks
+from privsyn.pipelines.panel import MAKE_WITHOUT_ROWS
 from privsyn.pipelines.rung_steps import follow_cuts
 from privsyn.pipelines.synthesis_steps import ROW_STEPS
-from privsyn.pipelines.without_rows import MAKE_WITHOUT_ROWS
 
 _DECLARED = (
     *(*build_looks(), *panel.LINKED_LOOKS, *ROW_STEPS[:-1]),

@@ -50,8 +50,8 @@ from privsyn.pipelines.trend_steps import TREND_SCORES, TRENDS, count_trends_aga
 from privsyn.pipelines.value_steps import VALUE_STEPS
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
-from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.noisy import count_marginals
+from privsyn.tasks.estimation.pair_departures import is_wide
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable

@@ -2,6 +2,8 @@
 
 A person's record is one of the person's rows, with the number of rows, the number of rows before it, and the gap to the
 next row.
+
+Persons of the table above who have no rows are counted by their columns, and made beside the linked persons.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
+from privsyn.data_contracts.linked_tables import get_above
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -41,6 +44,7 @@ from privsyn.pipelines.common_steps import (
     check_unchanged,
     count_cells,
     list_asked_pairs,
+    list_released_tables,
     publish_noisy,
     stream_codes,
     stream_numbers,
@@ -56,14 +60,9 @@ from privsyn.pipelines.synthesis_steps import (
     build_row_steps,
     get_synthesis,
 )
-from privsyn.pipelines.without_rows import (
-    LIST_WITHOUT_ROWS,
-    MAKE_WITHOUT_ROWS,
-    MEASURE_WITHOUT_ROWS,
-)
 from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.estimation import marginals
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -81,6 +80,90 @@ from privsyn.tasks.synthesis import shards
 if TYPE_CHECKING:
     from privsyn.tasks.panels.link_members import MemberLinker
     from privsyn.tasks.panels.link_rows import Linker
+
+ROWS_WITHOUT = "list_without_rows.without_rows"
+
+
+def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode, plan = inputs.recode(), request.encoding
+    rows = pair_rows.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
+    return {"without_rows": stream_codes(rows, pair_rows.build_without_domain(recode, plan))}
+
+
+LIST_WITHOUT_ROWS = Step(
+    name="list_without_rows",
+    title="List persons without rows",
+    about="persons that have no row",
+    when="`tables`",
+    kind=StepKind.TRANSFORM,
+    serves="measure_without_rows",
+    inputs=("encode.without_rows", RECODE),
+    outputs={"without_rows": tables.WITHOUT_ROWS},
+    inherits=(KnowledgePart.CODES,),
+    run=_list,
+)
+
+
+def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    domain = pair_rows.build_without_domain(inputs.recode(), request.encoding)
+    return one_way_marginals.plan_queries(domain, rho, request.records)
+
+
+MEASURE_WITHOUT_ROWS = ReleaseStep(
+    name="measure_without_rows",
+    title="Measure persons without rows",
+    about="their columns, one by one",
+    when="`tables`",
+    measures=LookKind.WITHOUT_ROWS,
+    inputs=(ROWS_WITHOUT, RECODE),
+    outputs=RELEASED,
+    inherits=(KnowledgePart.CODES,),
+    plan=_plan,
+    exact=count_cells,
+    look=LookDescription(
+        counted="counts of persons, or households, without rows, by each of their columns",
+        reason=lambda r: f"1: a {r.spec.unit.one} without rows is one record, which depends on that {r.spec.unit.one}",
+        noise_of="a count of those without rows",
+    ),
+    rows=ROWS_WITHOUT,
+    rows_domain=lambda r, i: pair_rows.build_without_domain(i.recode(), r.encoding),
+    published=publish_noisy("without_rows", "counts persons, or households, without rows by each of their columns"),
+    limit="Persons, or households, without rows were counted by one column at a time.",
+)
+
+
+def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    from privsyn.tasks.steps import make_without_rows  # here: it loads SciPy
+
+    plan, recode, rows = request.encoding, inputs.recode(), request.spec.mechanism.synthesis.rows
+    queries, answers = inputs.noisy("measure_without_rows")
+    noisy = [(query, counts.astype(np.float64)) for query, counts in zip(queries, answers, strict=True)]
+    scale = 1.0 if rows == "auto" else rows / max(estimate_total(recode), 1.0)
+    above, order = get_above(request.spec.tables)[1].columns, request.column_order
+    seed = request.spec.mechanism.synthesis.seed
+    batches_without_rows = make_without_rows.make_without_rows(
+        inputs.batches("link_rows.linked"), plan, recode, noisy, order, above, seed, scale
+    )
+    ranges = make_without_rows.list_ranges(plan, order, above)
+    profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
+    return {
+        "without_rows": RowStream(make_without_rows.build_schema(plan, order, above), batches_without_rows, profile)
+    }
+
+
+MAKE_WITHOUT_ROWS = Step(
+    name="make_without_rows",
+    title="Make persons without rows",
+    about="as many as the noisy counts say",
+    when="`tables`",
+    kind=StepKind.POSTPROCESS,
+    inputs=("link_rows.linked", RECODE, *list_released_tables("measure_without_rows")),
+    outputs={"without_rows": tables.SYNTHETIC_WITHOUT_ROWS},
+    fields=(DECODED_COLUMNS, COLUMN_ORDER, "mechanism.synthesis.seed", "mechanism.synthesis.rows"),
+    reads=(KnowledgePart.RULES,),
+    run=_make,
+    words="those without rows are like the others, in the shares of their own noisy counts",
+)
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -300,8 +383,10 @@ def _build_member_linker(
     pairs: tuple[NoisyTables, NoisyTables],
 ) -> MemberLinker:
     """Return the linker that makes members of households from noisy ``pairs`` of members (:func:`_read_pairs`)."""
-    from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
-    from privsyn.tasks.panels.pairs_of_members import estimate_kinds
+    from privsyn.tasks.panels.link_members import (
+        MemberLinker,  # these here: compiled code loads slowly
+        estimate_kinds,
+    )
 
     zeros = request.public.in_codes({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
     kinds = estimate_kinds(plan, recode, consistent, codes, *pairs, zeros)

@@ -1,10 +1,12 @@
-"""The registry of mechanisms, by their names in the spec."""
+"""The registry of mechanisms, by their names in the spec, and the plan of a release."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from privsyn.base.calendar_periods import check_period
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.engine.step_list import check_shares, connect, fund
@@ -12,6 +14,7 @@ from privsyn.pipelines import (
     adaptive,
     aim,
     improved,
+    independent,
     mst,
     one_shot,
     panel,
@@ -20,20 +23,7 @@ from privsyn.pipelines import (
     table_pairs,
 )
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
-from privsyn.pipelines.rung_steps import build_first_look, follow_cuts
-from privsyn.pipelines.synthesis_steps import build_row_steps
-
-COUNT_COLUMNS = replace(
-    ONE_WAYS,
-    limit="Each column is made on its own: the rows show no relation between columns, even where there is one.",
-)
-
-
-def build_independent(request: Request) -> tuple[Step, ...]:
-    """Return one look, at the one-ways, with the whole budget, then rows that keep no relation between columns."""
-    return ENCODE, *build_first_look(), COUNT_COLUMNS, COMPRESS_DOMAIN, *build_row_steps(request)
-
+from privsyn.pipelines.rung_steps import follow_cuts
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
@@ -41,7 +31,7 @@ MechanismSteps = Callable[[Request], tuple[Step, ...]]
 MECHANISMS: dict[str, MechanismSteps] = {
     "privsyn": one_shot.build_steps,
     "adaptive": adaptive.build_steps,
-    "independent": build_independent,
+    "independent": independent.build_steps,
     "mst": mst.build_steps,
     "privbayes": privbayes.build_steps,
     "aim": aim.build_steps,
@@ -67,3 +57,20 @@ def _choose_mechanism(request: Request) -> MechanismSteps:
     if request.spec.improves is not None:
         return improved.build_steps
     return MECHANISMS[request.spec.mechanism.name] if request.spec.panel is None else panel.build_steps
+
+
+NO_REDRAW = "release another period: one period is drawn once"
+"""The advice when the noise of a period's release is lost."""
+
+
+def plan_release(spec: ReleaseSpec, period: str | None = None, *, column_order: tuple[str, ...] = ()) -> Plan:
+    """Return the public plan of a release of ``spec``, for a period if one is given.  Opens no file.
+
+    ``column_order``: see the request.  Raises RequestError if ``period`` is not a valid label.
+    """
+    request = Request(spec, column_order)
+    steps = build_steps(request)
+    if period is None:
+        return Plan(request, steps)
+    name, asks = f"{spec.dataset}-{period.lower()}", {"period": check_period(period)}
+    return Plan(request, steps, asks=asks, period=period, name=name, redraw=NO_REDRAW)

@@ -40,8 +40,8 @@ from privsyn.pipelines.named_sets import (
 from privsyn.pipelines.trend_steps import read_trends
 from privsyn.pipelines.value_steps import read_frequent_values
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.estimation import known_zeros, marginals, null_zeros
-from privsyn.tasks.estimation.near_pairs import is_wide
+from privsyn.tasks.estimation import known_zeros, marginals
+from privsyn.tasks.estimation.pair_departures import is_wide
 from privsyn.tasks.estimation.recode import (
     Recode,
     build_coarse_domain,
@@ -58,7 +58,7 @@ from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge import hold_totals, prior_pairs
+from privsyn.tasks.knowledge import prior_pairs, totals
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
@@ -97,7 +97,7 @@ def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
     constrained = knowledge.tied | {clique[0] for clique, _ in zero_tables}
     nullable = [c.attribute for c in request.encoding.codecs if any(r.nullable for r in c.ranges().values())]
     free = [a for a in nullable if a not in constrained and (totals is None or not totals.has((a,)))]
-    return null_zeros.find_null_codes(recode, free)
+    return known_zeros.find_null_codes(recode, free)
 
 
 def read_zeros(
@@ -220,7 +220,7 @@ def _refine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     zeros, measured = _find_empty_cells(request, inputs, refined)
     return {
         "refined": recode_to_table(refined, request.encoding.labels()),
-        "empty_cells": null_zeros.tabulate_empty_cells(zeros, measured),
+        "empty_cells": known_zeros.tabulate_empty_cells(zeros, measured),
     }
 
 
@@ -232,7 +232,7 @@ def _find_empty_cells(request: Request, inputs: Inputs, recode: Recode) -> tuple
     measured = make_consistent.build_measured_marginals(*inputs.measured(), build_coarse_domain(recode))
     pairs, by_trend = [m for m in measured if len(m.attributes) == 2], read_trends(request, inputs, recode)
     unmeasured = () if by_trend is None else by_trend.correlation
-    zeros = null_zeros.find_null_zeros(pairs, map_coarse_one_ways(recode), nulls, unmeasured)
+    zeros = known_zeros.find_null_zeros(pairs, map_coarse_one_ways(recode), nulls, unmeasured)
     return zeros, [m.attributes for m in pairs]
 
 
@@ -405,7 +405,7 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     knowledge = request.public.in_codes(inputs.recode())
     tied = frozenset(domain.attributes) if trusts_prior(knowledge, inputs) else knowledge.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, tied)
-    quotas = hold_totals.Quotas(knowledge.exact_counts)
+    quotas = totals.Quotas(knowledge.exact_counts)
     tasks = [
         synthetic_parts.ExactShard(shard, rows, quotas.take(shard.rows))
         for shard, rows in _list_shard_rows(request, inputs, "synthesize.core_codes", core.domain)

@@ -24,8 +24,8 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
-from privsyn.tasks.estimation.near_pairs import MOST_PAIRS
 from privsyn.tasks.estimation.noisy import pool_answers
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable

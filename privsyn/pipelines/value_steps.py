@@ -25,7 +25,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.tasks.codecs.frequent_values import FrequentValues
+from privsyn.tasks.codecs.numbers import FrequentValues
 from privsyn.tasks.estimation.frequent_values import (
     find_frequent_values,
     list_values_to_count,

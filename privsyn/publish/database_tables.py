@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Manifest
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.databases import (
     FIELD,
     NewTable,

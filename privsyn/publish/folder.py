@@ -33,7 +33,7 @@ from privsyn.engine.policy_checks import check_formats
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import name_step
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.formats.described import list_files

@@ -21,8 +21,7 @@ from privsyn.publish.formats.linked_files import (
     name_linked_file,
 )
 from privsyn.publish.markdown import render_note
-from privsyn.publish.related_pairs import RelatedPair, ScoredPair
-from privsyn.publish.relations_picture import NAME
+from privsyn.publish.related_pairs import NAME, RelatedPair, ScoredPair
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.synthesis.shards import plan_shards
 

@@ -32,11 +32,16 @@ from privsyn.base.paths import make_safe_name
 from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
-from privsyn.storage.parquet_writing import name_part, strip_schema, write_parquet, write_parts
-from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
+from privsyn.storage.released_root import ReleasedRoot, ZoneError, get_roots, is_released_name, make_private_root
 from privsyn.storage.stores import check_store
-from privsyn.storage.table_files import StoredTable, iterate_batches
-from privsyn.storage.zones import get_roots, make_private_root
+from privsyn.storage.table_files import (
+    StoredTable,
+    iterate_batches,
+    name_part,
+    strip_schema,
+    write_parquet,
+    write_parts,
+)
 
 _BUFFER = 1 << 20
 

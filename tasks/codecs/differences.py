@@ -1,7 +1,7 @@
 """Codec of the difference of two columns of a row: 0 alone, and cells whose widths double away from 0.
 
 It writes a separate, unreleased attribute.  So whether one value is below, equal to or above the other, and by how
-much, is measured like any column; :mod:`privsyn.tasks.knowledge.together` keeps it in the rows.
+much, is measured like any column; :mod:`privsyn.tasks.steps.decode` keeps it in the rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.shared_fields import Grid
-from privsyn.data_contracts.compared_columns import name_difference_attribute
+from privsyn.data_contracts.spec_checks import name_difference_attribute
 from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 

@@ -24,27 +24,37 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS, ROUND_NUMBERS
 from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
-from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal, parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf, infer_type
+from privsyn.data_contracts.spec_checks import get_step
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
-from privsyn.tasks.codecs.calendar import CalendarPart, list_parts, name_calendar_attribute
-from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, OneHotCodec
+from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, LevelCodec, OneHotCodec, add_level_codecs
 from privsyn.tasks.codecs.cells import REALS_FROM, CutCell, list_rungs
 from privsyn.tasks.codecs.codec import Codec, Codes, UnreleasedCodec
-from privsyn.tasks.codecs.compositions import CompositionCodec
-from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.dates_and_times import (
+    CalendarColumnCodec,
+    CalendarPart,
+    DateCodec,
+    DatetimeCodec,
+    TimeCodec,
+    list_parts,
+    name_calendar_attribute,
+)
 from privsyn.tasks.codecs.differences import DifferenceCodec
-from privsyn.tasks.codecs.frequent_values import FrequentValues
 from privsyn.tasks.codecs.heaping import count_rounded
-from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
-from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec, SteppedCodec
+from privsyn.tasks.codecs.numbers import FrequentValues, IntegerCodec, NumberCodec, SteppedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.person_figures import PersonFigureCodec, SummaryCodec, build_person_figures, get_unit
+from privsyn.tasks.codecs.person_figures import (
+    CompositionCodec,
+    PersonFigureCodec,
+    SummaryCodec,
+    build_person_figures,
+    get_unit,
+)
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
 

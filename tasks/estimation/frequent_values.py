@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import COUNTED
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.frequent_values import FrequentValues
-from privsyn.tasks.codecs.numbers import SteppedCodec
+from privsyn.tasks.codecs.numbers import FrequentValues, SteppedCodec
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 Floats = NDArray[np.float64]

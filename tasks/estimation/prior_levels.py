@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.marginals import apply_norm_sub
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
 from privsyn.tasks.kernels.counting import CodeTable
 

@@ -34,8 +34,7 @@ from privsyn.tasks.estimation.fine_weights import (
     join_points,
     weigh_inside,
 )
-from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.marginals import Marginal, apply_norm_sub
 
 Floats = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_al
 from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, fit_tail_counts
 from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points
-from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.marginals import apply_norm_sub
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
 
 Floats = NDArray[np.float64]

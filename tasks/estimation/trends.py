@@ -24,9 +24,8 @@ from privsyn.data_contracts.domain import Clique, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, rake
 from privsyn.tasks.estimation.pooled_coefficients import SCALES, compute_posterior_mean, fit_scales
-from privsyn.tasks.estimation.projection import fit_to_sums, rake
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total, mark_ordered_codes
 
 Floats = NDArray[np.float64]

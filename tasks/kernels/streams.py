@@ -2,31 +2,13 @@
 
 A stream is addressed, not advanced: draw i of a stream is mix_integer(stream + i * GAMMA).  So work in fixed blocks,
 each with its own stream, gives the same result on any number of threads.
-
-The base is splitmix64 (Steele, Lea and Flood 2014).  Random words and shuffles are compiled for other kernels.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)
-MASK = (1 << 64) - 1
-
-
-def mix_integer(z: int) -> int:
-    """Return the splitmix64 finaliser of one integer in [0, 2**64)."""
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    return z ^ (z >> 31)
-
-
-def mix_bits(z: np.ndarray) -> np.ndarray:
-    """Return the splitmix64 finaliser of one uint64 word or an array of them."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+from privsyn.tasks.kernels.splitmix import GAMMA, MASK, mix_bits, mix_integer
 
 
 def derive_stream(seed: int, *address: int) -> np.uint64:
@@ -50,6 +32,8 @@ def draw_uniforms(start: np.uint64, number: int) -> np.ndarray:
 
 def shuffle(values: np.ndarray, start: np.uint64) -> None:
     """Shuffle a 1-d array in place by a stream."""
+    from privsyn.tasks.kernels.shuffling import shuffle_segments  # here: compiled code loads slowly
+
     shuffle_segments(values, np.array([0, values.size], np.int64), start)
 
 
@@ -66,36 +50,3 @@ def draw_systematically(weights: np.ndarray, totals: np.ndarray | int, offsets: 
     totals = np.asarray(totals)[..., None]
     marks = np.floor(marks / marks[..., -1:] * totals + np.asarray(offsets)[..., None])
     return np.diff(np.minimum(marks, totals).astype(np.int64), axis=-1, prepend=0)
-
-
-_HALF = np.uint64(32)
-_ONE = np.uint64(1)
-
-mix = njit(nogil=True, cache=True, inline="always")(mix_bits)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def draw_below(word, bound):  # type: ignore[no-untyped-def]
-    """Return an integer in [0, bound) from the high half of a random 64-bit word; uint64, bound <= 2**32."""
-    return ((word >> _HALF) * bound) >> _HALF
-
-
-@njit(nogil=True, cache=True)
-def shuffle_segments(values, starts, start):  # type: ignore[no-untyped-def]
-    """Shuffle ``values[starts[s]:starts[s + 1]]`` in place for every s (Fisher-Yates).
-
-    ``values``: 1-d array; ``starts``: int64, ascending, one longer than the number of segments;
-    ``start``: uint64, the stream.
-    """
-    word = start
-    for s in range(starts.shape[0] - 1):
-        first = np.uint64(starts[s])
-        length = np.uint64(starts[s + 1]) - first
-        while length > _ONE:
-            word += GAMMA
-            pick = first + draw_below(mix(word), length)
-            length -= _ONE
-            last = first + length
-            last_value = values[last]
-            values[last] = values[pick]
-            values[pick] = last_value

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, compute_factors
 from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, IndependentCounts
-from privsyn.tasks.estimation.projection import compute_factors
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable

@@ -17,23 +17,21 @@ from typing import Any
 import numpy as np
 
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Column
-from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Derive, LookupRule, Rule, map_computed_columns
+from privsyn.data_contracts.spec_checks import name_difference_attribute
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
-from privsyn.tasks.codecs.categories import OneHotCodec
+from privsyn.tasks.codecs.categories import LevelCodec, OneHotCodec
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
-from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
 from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.near_pairs import is_wide
-from privsyn.tasks.estimation.pair_departures import ExpectedCounts, IndependentCounts
-from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_starts
+from privsyn.tasks.estimation.merged_codes import NO_STARTS, Starts, find_starts
+from privsyn.tasks.estimation.pair_departures import ExpectedCounts, IndependentCounts, is_wide
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs

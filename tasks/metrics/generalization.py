@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.evaluation_spec import Tree, list_tree_leaves, measure_tree_depth
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.mgd_spec import Tree, list_tree_leaves, measure_tree_depth
 
 Ints = NDArray[np.int64]
 

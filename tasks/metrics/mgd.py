@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.evaluation_results import BinCost, EarthMover
+from privsyn.data_contracts.evaluation_spec import ComparedMarginal, MgdSpec
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.mgd_spec import ComparedMarginal, MgdSpec
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.metrics.earth_mover_network import Scale, check_integers, choose_scale, find_cheapest_moves
 from privsyn.tasks.metrics.generalization import (

@@ -17,9 +17,8 @@ from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.rules.intervals import Interval, read_cells
+from privsyn.tasks.rules.intervals import Interval, evaluate_condition, read_cells
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -181,7 +180,7 @@ def _is_surely_true(
     def resolve(term: str | Node) -> Interval:
         return read_row(term) if isinstance(term, str) else read_other(term.value.column)
 
-    truth = evaluate.evaluate_condition(node, resolve, vocabulary)
+    truth = evaluate_condition(node, resolve, vocabulary)
     return np.asarray(truth.true & ~truth.false & ~truth.unknown)
 
 

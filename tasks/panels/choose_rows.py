@@ -20,7 +20,7 @@ from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.tables import BATCH_ROWS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
-from privsyn.tasks.kernels.streams import mix_bits
+from privsyn.tasks.kernels.splitmix import mix_bits
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, gather_rows
 
@@ -256,7 +256,7 @@ def _locate_rows(rows: RowsOfPersons, identifier: str, plan: EncodingPlan | None
     ``plan``: for ordered rows; rows without a place in the order are included if persons are a table of their own.
     None: no order.
     """
-    from privsyn.tasks.panels.row_order import hash_texts  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
     order, start = None if plan is None else open_order(plan), 0
     parts: list[tuple[NDArray[Any], ...]] = [_Located(*(np.empty(0, t) for t in (int, int, np.uint64, int, np.uint64)))]

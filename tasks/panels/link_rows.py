@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.kernels.updater import TargetMarginal
+from privsyn.tasks.kernels.gum_update import TargetMarginal
 from privsyn.tasks.panels.allowed_codes import AllowedCodes, RowsInCodes, combine, draw_allowed, take_values
 from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
@@ -531,7 +531,7 @@ def fit_relations(
         seed: Seed of the random streams.
         threads: How many threads work on blocks of rows.
     """
-    from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
+    from privsyn.tasks.kernels.sweep_moves import Sweeper  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
 
     moved = [a for a in new if any(a in m.attributes for m in relations)]

@@ -5,8 +5,6 @@ only change places if they are equal in every column that is read, and then no l
 order decides nothing, and no look depends on the quality of the hash.
 
 The key is a secret of the private folder.  It prevents a person from foreseeing which of their own rows count.
-
-Hashes of texts split persons into groups that fit into memory.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.parsing import decode_dictionary, find_nulls, split_union, to_keys
-from privsyn.tasks.kernels.streams import GAMMA, mix_bits
+from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
 
 Words = NDArray[np.uint64]
 
@@ -208,6 +205,8 @@ def _compute_words_of_plain(array: pa.Array) -> Words:
     """Return the words of an array without dictionary; nulls get arbitrary words."""
     kind = array.type
     if pa.types.is_string(kind):
+        from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+
         return hash_texts(array) ^ _TEXT
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
@@ -249,23 +248,3 @@ def _compute_words_of_moments(array: pa.Array) -> Words:
     rest = ((ticks % per_second) * (10**9 // per_second)).astype(np.int64)
     words: Words = np.bitwise_xor(mix_bits(seconds.view(np.uint64) ^ GAMMA), rest.view(np.uint64))
     return words
-
-
-@njit(nogil=True, cache=True)
-def _hash_fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
-    """Write the FNV-1a hash of the bytes between consecutive offsets into ``hashes``; uint64."""
-    for i in range(hashes.shape[0]):
-        value = np.uint64(0xCBF29CE484222325)
-        for j in range(offsets[i], offsets[i + 1]):
-            value = (value ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
-        hashes[i] = value ^ (value >> np.uint64(32))
-
-
-def hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return the FNV-1a hash of each text of a ``string`` array, shape (rows,); a null's hash is undefined."""
-    hashes = np.zeros(len(texts), np.uint64)
-    _, offsets, data = texts.buffers()
-    if data is not None and len(texts):
-        places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        _hash_fnv(places, np.frombuffer(data, np.uint8), hashes)
-    return hashes

@@ -1,4 +1,7 @@
-"""The rules of a spec, compiled for its columns: computed columns, conditions over rows, and impossible cells."""
+"""The rules of a spec, compiled for its columns: computed columns, conditions over rows, and impossible cells.
+
+Rules name other rows of a person: the previous, next or first row of each row, or the row with a role.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +26,7 @@ from privsyn.data_contracts.columns import (
 )
 from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.rule_language import COUNT, Node, RowColumn
 from privsyn.data_contracts.rules import (
     Lookup,
     LookupRule,
@@ -36,9 +39,94 @@ from privsyn.data_contracts.rules import (
     order_computed_columns,
 )
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.rules import evaluate, intervals
-from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, place_on_axis, read_cells, read_rows
-from privsyn.tasks.rules.person_rows import PersonRows
+from privsyn.tasks.rules.intervals import (
+    DAY,
+    Interval,
+    apply_monotone,
+    convert_to_array,
+    evaluate_condition,
+    evaluate_expression,
+    place_on_axis,
+    read_cells,
+    read_rows,
+)
+
+Integers: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PersonRows:
+    """Rows sorted by person and in order.
+
+    ``first``: mask of the rows that begin a person, shape (rows,); ``roles``: word of a role -> mask of its rows.
+    """
+
+    first: Bools
+    roles: Mapping[str, Bools]
+
+    @cached_property
+    def number(self) -> Integers:
+        """The number of each row's person, from 0."""
+        return np.cumsum(self.first) - 1
+
+    @cached_property
+    def starts(self) -> Integers:
+        """The first row of each person."""
+        return np.flatnonzero(self.first)
+
+    def find_rows(self, word: str) -> tuple[Integers, Bools]:
+        """Return for each row the place of the row of its person that ``word`` names, and whether that row exists."""
+        every = np.arange(len(self.first))
+        if word == "previous":
+            return np.maximum(every - 1, 0), ~self.first
+        if word == "next":
+            last = np.append(self.first[1:], np.ones(min(1, len(every)), bool))
+            return np.minimum(every + 1, max(len(every) - 1, 0)), ~last
+        if word == "first":
+            return self.starts[self.number], np.ones(len(every), bool)
+        place = np.full(len(self.starts), -1, np.int64)
+        with_role = np.flatnonzero(self.roles[word])[::-1]  # reversed, so that the first of several wins
+        place[self.number[with_role]] = with_role
+        row_of_role = place[self.number]
+        return np.maximum(row_of_role, 0), row_of_role >= 0
+
+    def count(self, chosen: Bools) -> Floats:
+        """Return for each row the number of its person's rows that are ``chosen``."""
+        many = np.bincount(self.number[chosen], minlength=len(self.starts)).astype(np.float64)
+        return np.asarray(many[self.number])
+
+    def resolve(
+        self, read_column: Callable[[str], Interval], vocabulary: Mapping[str, int]
+    ) -> Callable[[str | Node], Interval]:
+        """Return a function that returns the values of a column, of another row's column, or of a count of rows.
+
+        ``read_column``: returns the values of a row's own columns.
+        """
+        intervals: dict[Node, Interval] = {}
+
+        def take(node: Node) -> Interval:
+            if node.op == COUNT:
+                chosen = evaluate_condition(node.args[0], resolve, vocabulary).true
+                many = self.count(np.broadcast_to(chosen, len(self.first)))
+                return Interval(many, many, np.zeros(len(many), bool), np.ones(len(many), bool))
+            assert isinstance(node.value, RowColumn)  # noqa: S101 - no other node is asked for
+            source = read_column(node.value.column)
+            places, known = self.find_rows(node.value.row)
+            low: Floats = np.broadcast_to(source.low, len(self.first))[places]
+            null: Bools = np.broadcast_to(source.null, len(self.first))[places]
+            return Interval(low, low, null | ~known, ~null & known)
+
+        def resolve(term: str | Node) -> Interval:
+            if isinstance(term, str):
+                return read_column(term)
+            if term not in intervals:
+                intervals[term] = take(term)
+            return intervals[term]
+
+        return resolve
+
 
 _NULL = -1e300  # stands for null among the keys
 
@@ -267,10 +355,10 @@ class CompiledRules:
             rows, before = self.find_person_rows(completed, first), dict(completed)
             resolve = rows.resolve(self.read_table(completed), self.vocabulary)
             for name, node in self.continued.items():
-                value = self._round_as_stored(name, evaluate.evaluate_expression(node, resolve, self.vocabulary))
+                value = self._round_as_stored(name, evaluate_expression(node, resolve, self.vocabulary))
                 following = convert_to_array(value, domains[name].type, texts, len(first))
                 beyond = _describe_outside(name, self.columns[name])
-                outside = evaluate.evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
+                outside = evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
                 chosen = np.asarray(following.is_valid()) & ~np.broadcast_to(outside, len(first))
                 completed[name] = pc.if_else(pa.array(chosen), following, completed[name])
             completed |= self.compute_columns(completed, types)
@@ -286,7 +374,7 @@ class CompiledRules:
             if name not in intervals:
                 if name in self.derived:
                     intervals[name] = self._round_as_stored(
-                        name, evaluate.evaluate_expression(self.derived[name], resolve, self.vocabulary)
+                        name, evaluate_expression(self.derived[name], resolve, self.vocabulary)
                     )
                 elif name in self.looked_up:
                     table, place = self.looked_up[name]
@@ -301,11 +389,11 @@ class CompiledRules:
         """Return a derived value as its column stores it: rounded down to its step, or rounded to its decimals."""
         match self.columns[name]:
             case NumberColumn(decimals=int() as decimals, step=None):
-                return intervals.apply_monotone(lambda x: np.round(x, decimals), interval)
+                return apply_monotone(lambda x: np.round(x, decimals), interval)
             case DateColumn():
-                return intervals.apply_monotone(lambda x: np.floor(x / DAY) * DAY, interval)
+                return apply_monotone(lambda x: np.floor(x / DAY) * DAY, interval)
             case IntegerColumn() | NumberColumn() as column if (grid := column.grid()) is not None:
-                return intervals.apply_monotone(grid.below, interval)
+                return apply_monotone(grid.below, interval)
         return interval
 
     def read_table(self, table: Table) -> Callable[[str], Interval]:
@@ -318,7 +406,7 @@ class CompiledRules:
         resolve = self.read_table(table)
         broken = np.zeros((len(self.conditions), rows), dtype=bool)
         for i, condition in enumerate(self.conditions):
-            broken[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
+            broken[i] = evaluate_condition(condition.node, resolve, self.vocabulary).true
         return broken
 
     def find_person_rows(self, table: Table, first: NDArray[np.bool_]) -> PersonRows:
@@ -340,7 +428,7 @@ class CompiledRules:
             return broken
         resolve = self.find_person_rows(table, first).resolve(self.read_table(table), self.vocabulary)
         for i, condition in enumerate(self.across):
-            broken[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
+            broken[i] = evaluate_condition(condition.node, resolve, self.vocabulary).true
         return broken
 
     def find_differing_rows(self, table: Table) -> dict[str, NDArray[np.bool_]]:
@@ -363,7 +451,7 @@ class CompiledRules:
         """Return one computed column of type ``kind`` for the rows of ``table``, and where it is outside its domain."""
         resolve, rows = self.read_table(table), len(next(iter(table.values())))
         texts = pa.array(list(self.vocabulary), pa.string())
-        beyond = evaluate.evaluate_condition(_describe_outside(name, self.columns[name]), resolve, self.vocabulary).true
+        beyond = evaluate_condition(_describe_outside(name, self.columns[name]), resolve, self.vocabulary).true
         return convert_to_array(resolve(name), kind, texts, rows), np.broadcast_to(beyond, rows)
 
     def find_impossible_cells(
@@ -375,7 +463,7 @@ class CompiledRules:
         def known(name: str) -> Interval:
             return place_on_axis(read_cells(cells[name], self.vocabulary), axes[name], len(attributes))
 
-        truth = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
+        truth = evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
         return np.asarray(truth.true & ~truth.false & ~truth.unknown)
 
 

@@ -2,6 +2,8 @@
 
 A row is a cell of one value, so the same arithmetic serves cells ("surely", "possibly") and rows (exactly).  As in SQL,
 an expression of a null is null, and a comparison with it is unknown.
+
+Evaluation of rule expressions over intervals of columns: over rows, or over the cells of a grid of codes.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from privsyn.data_contracts.rule_language import COUNT, Node
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -293,3 +297,128 @@ def convert_to_array(interval: Interval, kind: pa.DataType, texts: pa.Array, row
         outside = (values < width.min) | (values > width.max)
         return pa.array(np.where(outside, 0, values).astype(np.int64), mask=null | outside).cast(kind)
     return pa.array(values, mask=null).cast(kind)
+
+
+Vocabulary = dict[str, int]
+"""Text -> its number in intervals."""
+
+Resolve = Callable[[Any], Interval]
+"""Function from a column's name, or the node of another row's column or a count of rows, to its interval."""
+
+
+def evaluate_condition(node: Node, resolve: Resolve, vocabulary: Mapping[str, int]) -> Truth:
+    """Return the truth of the condition ``node`` over the columns of ``resolve``.
+
+    Texts that ``vocabulary`` lacks equal no other text.
+    """
+    match node.op:
+        case "and":
+            return conjoin(*(evaluate_condition(a, resolve, vocabulary) for a in node.args))
+        case "or":
+            return disjoin(*(evaluate_condition(a, resolve, vocabulary) for a in node.args))
+        case "not":
+            return negate_truth(evaluate_condition(node.args[0], resolve, vocabulary))
+        case "is null":
+            return is_null(evaluate_expression(node.args[0], resolve, vocabulary))
+        case "in":
+            numbers = np.array([_parse_number(value, vocabulary) for value in node.value])
+            return test_among(evaluate_expression(node.args[0], resolve, vocabulary), numbers)
+        case "<" | "<=" | ">" | ">=" | "==" | "!=":
+            return compare(node.op, *(evaluate_expression(a, resolve, vocabulary) for a in node.args))
+    return convert_number_to_truth(evaluate_expression(node, resolve, vocabulary))
+
+
+def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, int]) -> Interval:
+    """Return the values of ``node`` over the columns of ``resolve``."""
+    if node.op == "column":
+        return resolve(node.value)
+    if node.op in ("of row", COUNT):
+        return resolve(node)
+    if node.op == "constant":
+        return make_constant(_parse_number(node.value, vocabulary))
+    if node.op == "null":
+        return NULL
+    if node.op == "as stored":
+        rounded: Interval = node.value(evaluate_expression(node.args[0], resolve, vocabulary))
+        return rounded
+    if node.op == "if":
+        test, *both = node.args
+        return choose_either(
+            evaluate_condition(test, resolve, vocabulary), *(evaluate_expression(a, resolve, vocabulary) for a in both)
+        )
+    if node.type == "truth":
+        return convert_truth_to_number(evaluate_condition(node, resolve, vocabulary))
+    return _OPERATIONS[node.op](*(evaluate_expression(a, resolve, vocabulary) for a in node.args))
+
+
+def _parse_number(value: float | str | bool, vocabulary: Mapping[str, int]) -> float:
+    """Return a constant as its number in intervals; -1 for a text that no column has."""
+    return float(vocabulary.get(value, -1)) if isinstance(value, str) else float(value)
+
+
+def _subtract(a: Interval, b: Interval) -> Interval:
+    return add(a, negate(b))
+
+
+def _count_days(a: Interval, b: Interval) -> Interval:
+    return apply_monotone(lambda x: x / DAY, _subtract(a, b))
+
+
+def _add_days(moment: Interval, days: Interval) -> Interval:
+    return add(moment, apply_monotone(lambda x: x * DAY, days))
+
+
+def _to_dates(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    return np.clip(np.floor(seconds / DAY), -1e6, 3e6).astype("datetime64[D]")
+
+
+def _get_year(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return _to_dates(seconds).astype("datetime64[Y]").astype(np.float64) + 1970
+
+
+def _get_month(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return (_to_dates(seconds).astype("datetime64[M]").astype(np.int64) % 12 + 1).astype(np.float64)
+
+
+def _get_day(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    days = _to_dates(seconds)
+    return (days - days.astype("datetime64[M]").astype("datetime64[D]")).astype(np.float64) + 1
+
+
+def _bound_cyclic(
+    part: Callable[..., NDArray[np.float64]], period: str, limit: float
+) -> Callable[[Interval], Interval]:
+    """Return the operation for a part of a date that runs from 1 to ``limit`` in every ``period``.
+
+    For an interval over two periods, the part may be any value from 1 to ``limit``.
+    """
+
+    def bound_part(a: Interval) -> Interval:
+        low = part(a.low)
+        if a.exact:
+            return Interval(low, low, a.null, a.present)
+        same = _to_dates(a.low).astype(f"datetime64[{period}]") == _to_dates(a.high).astype(f"datetime64[{period}]")
+        return Interval(np.where(same, low, 1.0), np.where(same, part(a.high), limit), a.null, a.present)
+
+    return bound_part
+
+
+_OPERATIONS: dict[str, Callable[..., Interval]] = {
+    "+": add,
+    "-": _subtract,
+    "*": multiply,
+    "/": divide,
+    "//": lambda a, b: apply_monotone(np.floor, divide(a, b)),
+    "%": take_modulo,
+    "neg": negate,
+    "abs": take_absolute,
+    "floor": lambda a: apply_monotone(np.floor, a),
+    "ceil": lambda a: apply_monotone(np.ceil, a),
+    "min": lambda a, b: take_extreme(np.minimum, a, b),
+    "max": lambda a, b: take_extreme(np.maximum, a, b),
+    "days": _count_days,
+    "later": _add_days,
+    "year": lambda a: apply_monotone(_get_year, a),
+    "month": _bound_cyclic(_get_month, "Y", 12.0),
+    "day": _bound_cyclic(_get_day, "M", 31.0),
+}

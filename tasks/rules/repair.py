@@ -1,6 +1,8 @@
 """Repair of all rows that break a rule: redraw them inside their codes, then change few codes.
 
 Post-processing of released codes and public rules costs no budget.
+
+Repair of persons whose rows break a rule across rows: change few values of few rows until all rules hold.
 """
 
 from __future__ import annotations
@@ -8,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.compiled_rules import CompiledRules, PersonRows
 
 REDRAWS = 48
 """How often a row is redrawn inside its codes: a partly forbidden code also has allowed values.
@@ -203,3 +206,299 @@ def _replace_by(
     )
     for name in names:
         rows.columns[name] = pa.concat_arrays([rows.columns[name], source[name].take(donor_rows)]).take(chosen)
+
+
+Integers: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+SCHEDULE = (("inside", 24), ("copy", 8), ("donor", 24), ("copy", 64), ("donor", 64))
+"""Ways to change a row, and their numbers of tries: redraw inside its codes, copy a neighbour, take a donor's codes."""
+
+SIDE_MOVE_CHANCE = 0.3
+"""Probability of keeping a change that leaves as many rules broken as before."""
+
+EXCHANGES = 24
+"""Rounds in which rows that break a rule seek partners to exchange values with."""
+
+ONE_ROW = 1_000
+"""Weight of a broken rule about one row; a broken rule across rows has the weight 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mending:
+    """The changes that a repair may make.
+
+    Attributes:
+        make: Draws rows from codes.
+        compute: Recomputes computed columns of whole persons, given where each person begins.
+        columns: Attribute that may change -> its columns.
+        donor_groups: The group of each row, shape (rows,), within which rows may take each other's codes.
+        exchange_groups: The group of each row within which rows may exchange values, which keeps all counts by group.
+            None: no exchange.
+    """
+
+    make: Callable[[Codes], Columns]
+    compute: Callable[[Columns, Bools], Columns]
+    columns: Mapping[str, Sequence[str]]
+    donor_groups: Integers
+    exchange_groups: Integers | None = None
+
+
+def repair_persons(
+    codes: Codes, columns: Columns, first: Bools, rules: CompiledRules, mending: Mending, rng: np.random.Generator
+) -> Columns:
+    """Return the rows of ``columns`` after repairing those that break a rule across rows, as far as repairs were found.
+
+    codes: codes of the attributes that may change, shape (rows,), changed in place; ``first``: mask of the rows that
+    begin a person.  A row that keeps the rules about one row still keeps them afterwards.
+    """
+    if rules.across and mending.exchange_groups is not None:
+        columns = _exchange(codes, columns, first, rules, mending, rng)
+    number, donors = np.cumsum(first) - 1, _Donors(codes, mending.donor_groups, rng)
+    for way, times in SCHEDULE if rules.across else ():
+        wrong = rules.find_broken_persons(columns, first).any(axis=0)
+        if not wrong.any():
+            break
+        rows = np.flatnonzero(np.isin(number, number[wrong]))
+        part_codes = {a: c[rows] for a, c in codes.items()}
+        taken = {name: array.take(pa.array(rows)) for name, array in columns.items()}
+        part = _BrokenPersons(part_codes, taken, first[rows], rules, mending, donors, mending.donor_groups[rows], rng)
+        part.mend(way, times)
+        places = np.arange(len(first))
+        places[rows] = len(first) + np.arange(len(rows))
+        back = pa.array(places)
+        columns = {name: pa.concat_arrays([a, part.columns[name]]).take(back) for name, a in columns.items()}
+        for a, code in part_codes.items():
+            codes[a][rows] = code
+    return columns
+
+
+def _exchange(
+    codes: Codes, columns: Columns, first: Bools, rules: CompiledRules, mending: Mending, rng: np.random.Generator
+) -> Columns:
+    """Return the rows after exchanges of values between persons that leave both persons without a broken rule.
+
+    Redrawing would favour values that the rules allow more often; an exchange keeps every count by ``exchange_groups``.
+    """
+    number, partners = np.cumsum(first) - 1, _Donors(codes, np.asarray(mending.exchange_groups), rng)
+    words, attributes = _list_rows_and_attributes(rules, mending)
+    for _ in range(EXCHANGES):
+        across = rules.find_broken_persons(columns, first)
+        broken = _find_persons(number, np.asarray(across.any(axis=0)))
+        if not broken.any():
+            break
+        person_rows = rules.find_person_rows(columns, first)
+        rows, condition = _choose_rows(across, number, rng)
+        target = _turn_to_others(rows, condition, person_rows, words, rng)
+        partner = partners.draw(np.asarray(mending.exchange_groups)[target])
+        once = np.bincount(number[partner], minlength=len(broken))[number[partner]] == 1
+        free = once & ~broken[number[partner]]
+        target, partner, condition = target[free], partner[free], condition[free]
+        places = {}
+        for a in mending.columns:
+            concerned = np.array([a in named for named in attributes])[condition]
+            places[a] = np.arange(len(first))
+            places[a][target[concerned]], places[a][partner[concerned]] = partner[concerned], target[concerned]
+        after = _find_persons(number, _find_broken(rules, _move(columns, places, first, mending), first))
+        worse = after[number[target]] | after[number[partner]]
+        for a, source_rows in places.items():
+            source_rows[target[worse]], source_rows[partner[worse]] = target[worse], partner[worse]
+            codes[a] = codes[a][source_rows]
+        columns = _move(columns, places, first, mending)
+    return columns
+
+
+def _move(columns: Columns, places: Mapping[str, Integers], first: Bools, mending: Mending) -> Columns:
+    """Return the columns with each attribute's values taken from the rows ``places``, and recomputed columns."""
+    moved = dict(columns)
+    for a, source_rows in places.items():
+        moved |= {name: columns[name].take(pa.array(source_rows)) for name in mending.columns[a]}
+    return mending.compute(moved, first)
+
+
+def _find_broken(rules: CompiledRules, columns: Columns, first: Bools) -> Bools:
+    """Return the mask of the rows that break a rule across rows or about one row."""
+    return np.asarray(
+        rules.find_broken_persons(columns, first).any(axis=0) | rules.find_broken_rows(columns).any(axis=0)
+    )
+
+
+def _find_persons(number: Integers, rows: Bools) -> Bools:
+    """Return the mask of the persons with any of ``rows``."""
+    return np.bincount(number, weights=rows) > 0
+
+
+class _Donors:
+    """Draws donor rows, whose codes another row may take."""
+
+    def __init__(self, codes: Codes, groups: Integers, rng: np.random.Generator) -> None:
+        self.codes, self._rng = codes, rng
+        self._order = np.argsort(groups, kind="stable")
+        self._sorted = groups[self._order]
+
+    def draw(self, groups: Integers) -> Integers:
+        """Return the place of a random row in each of the groups ``groups``."""
+        start, end = (np.searchsorted(self._sorted, groups, side) for side in ("left", "right"))
+        return np.asarray(self._order[self._rng.integers(start, end)])
+
+
+class _BrokenPersons:
+    """The rows of the persons that break a rule, during repair."""
+
+    def __init__(
+        self,
+        codes: Codes,
+        columns: Columns,
+        first: Bools,
+        rules: CompiledRules,
+        mending: Mending,
+        donors: _Donors,
+        donor_groups: Integers,
+        rng: np.random.Generator,
+    ) -> None:
+        self._codes, self.columns, self._first, self._rules = codes, columns, first, rules
+        self._mending, self._donors, self._donor_groups, self._rng = mending, donors, donor_groups, rng
+        self._rows = rules.find_person_rows(columns, first)
+        self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
+        words = [_list_words(c.node) for c in rules.across]
+        self._words, self._attributes = _list_rows_and_attributes(rules, mending)
+        # a column that continues from another row carries a change through the whole person
+        self._near = not rules.continued and all({*each} <= {"previous", "next"} for each in words)
+
+    def mend(self, way: str, times: int) -> None:
+        """Change rows in one way until none breaks a rule, at most ``times`` times."""
+        for _ in range(times):
+            if not self._change(way):
+                return
+
+    def _change(self, way: str) -> bool:
+        """Try one change of every group of rows that breaks a rule; return whether any group did."""
+        across, weight = self._count(self.columns)
+        if not across.any():
+            return False
+        group = self._group()
+        bad = np.bincount(group, weights=weight, minlength=int(group.max()) + 1)
+        target, condition = self._choose(across, group)
+        if not len(target):
+            return True
+        changed, new = self._propose(way, target, condition)
+        proposed = self._put(self.columns, target, changed, new[1])
+        after = np.bincount(group, weights=self._count(proposed)[1], minlength=len(bad))
+        better = (after < bad) | ((after == bad) & (self._rng.random(len(bad)) < SIDE_MOVE_CHANCE))
+        accepted = better[group[target]]
+        self.columns = self._put(self.columns, target, {a: rows & accepted for a, rows in changed.items()}, new[1])
+        for a, rows in changed.items():
+            self._codes[a][target[rows & accepted]] = new[0][a][rows & accepted]
+        return True
+
+    def _count(self, columns: Columns) -> tuple[Bools, NDArray[np.float64]]:
+        """Return the mask of the rules across rows that each row breaks, and each row's weight of broken rules."""
+        across = self._rules.find_broken_persons(columns, self._first)
+        weight = across.sum(axis=0).astype(np.float64)
+        if self._rules.conditions:
+            weight += ONE_ROW * self._rules.find_broken_rows(columns).sum(axis=0)
+        return across, weight
+
+    def _group(self) -> Integers:
+        """Return the group of each row, such that simultaneous changes do not affect the rules of other groups.
+
+        A group is a person.  If rules only involve neighbours, it is three neighbours, and only the middle one changes.
+        """
+        if not self._near:
+            return self._rows.number
+        self._middle = int(self._rng.integers(3))
+        window = (self._position + 4 - self._middle) // 3
+        starts = self._first | (np.diff(window, prepend=-1) != 0)
+        return np.asarray(np.cumsum(starts) - 1)
+
+    def _choose(self, across: Bools, group: Integers) -> tuple[Integers, Integers]:
+        """Return one row to change in each group that breaks a rule, and the number of a rule that it breaks."""
+        rows, condition = _choose_rows(across, group, self._rng)
+        if self._near:
+            middle = np.full(int(group.max()) + 1, -1, np.int64)
+            own_third = np.flatnonzero(self._position % 3 == self._middle % 3)
+            middle[group[own_third]] = own_third
+            target = middle[group[rows]]
+            return target[target >= 0], condition[target >= 0]
+        return _turn_to_others(rows, condition, self._rows, self._words, self._rng), condition
+
+    def _propose(
+        self, way: str, target: Integers, condition: Integers
+    ) -> tuple[dict[str, Bools], tuple[Codes, Columns]]:
+        """Return the mask of the rows ``target`` that change in each attribute, and their new codes and columns."""
+        changed = {a: np.zeros(len(target), bool) for a in self._mending.columns}
+        for number, attributes in enumerate(self._attributes):
+            breaks_it = condition == number
+            if way == "donor" and len(attributes) > 1:  # change one attribute, or all
+                pick = self._rng.integers(len(attributes) + 1, size=len(target))
+                for i, a in enumerate(attributes):
+                    changed[a] |= breaks_it & ((pick == i) | (pick == len(attributes)))
+                continue
+            for a in attributes:
+                changed[a] |= breaks_it
+        if way == "copy":
+            neighbour = np.where(self._rng.random(len(target)) < 0.5, target - 1, target + 1)
+            inside = (neighbour >= 0) & (neighbour < len(self._first))
+            neighbour = np.where(inside, neighbour, target)
+            neighbour = np.where(self._rows.number[neighbour] == self._rows.number[target], neighbour, target)
+            columns = {name: array.take(pa.array(neighbour)) for name, array in self.columns.items()}
+            return changed, ({a: c[neighbour] for a, c in self._codes.items()}, columns)
+        codes = {a: c[target] for a, c in self._codes.items()}
+        if way == "donor":
+            donor_rows = self._donors.draw(self._donor_groups[target])
+            for a, rows in changed.items():
+                codes[a][rows] = self._donors.codes[a][donor_rows[rows]]
+        return changed, (codes, self._mending.make(codes))
+
+    def _put(self, columns: Columns, target: Integers, changed: Mapping[str, Bools], new: Columns) -> Columns:
+        """Return the columns with the rows ``target`` replaced by ``new`` in the attributes that ``changed`` marks."""
+        changed_columns = dict(columns)
+        for a, rows in changed.items():
+            if not rows.any():
+                continue
+            places = np.arange(len(self._first))
+            places[target[rows]] = len(places) + np.flatnonzero(rows)
+            for name in self._mending.columns[a]:
+                changed_columns[name] = pa.concat_arrays([columns[name], new[name]]).take(pa.array(places))
+        return self._mending.compute(changed_columns, self._first)
+
+
+def _choose_rows(across: Bools, group: Integers, rng: np.random.Generator) -> tuple[Integers, Integers]:
+    """Return one row in each group that breaks a rule across rows, and the number of a rule that it breaks."""
+    rows = rng.permutation(np.flatnonzero(across.any(axis=0)))
+    rows = rows[np.unique(group[rows], return_index=True)[1]]
+    order = rng.permutation(len(across))
+    return rows, order[across[order][:, rows].argmax(axis=0)]
+
+
+def _turn_to_others(
+    rows: Integers,
+    condition: Integers,
+    person_rows: PersonRows,
+    words: Sequence[Sequence[str]],
+    rng: np.random.Generator,
+) -> Integers:
+    """Return the rows, with some replaced at random by another row that their broken rule names."""
+    target = rows.copy()
+    for number, named in enumerate(words):
+        for word in named:
+            places, known = person_rows.find_rows(word)
+            other = (condition == number) & known[rows] & (rng.random(len(rows)) < 1 / (1 + len(named)))
+            target[other] = places[rows[other]]
+    return target
+
+
+def _list_rows_and_attributes(
+    rules: CompiledRules, mending: Mending
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Return the words of other rows in each rule across rows, and the attributes that may change for each rule."""
+    words = [tuple(w for w in _list_words(c.node) if w != COUNT) for c in rules.across]
+    needed = [{*c.needs} for c in rules.across]
+    return words, [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
+
+
+def _list_words(node: Node) -> list[str]:
+    """Return the words of rows in a condition, and COUNT if it counts rows, each once."""
+    words = [part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)]
+    return list(dict.fromkeys(words))

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
-from privsyn.tasks.estimation.projection import fit_to_sums
+from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.streams import derive_stream
 

@@ -22,8 +22,7 @@ from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_sch
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.rules.repair import repair_rows
-from privsyn.tasks.rules.repair_persons import Mending, repair_persons
+from privsyn.tasks.rules.repair import Mending, repair_persons, repair_rows
 from privsyn.tasks.steps.decode import as_released, build_released_schema, seed_generator
 
 if TYPE_CHECKING:

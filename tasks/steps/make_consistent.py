@@ -19,10 +19,9 @@ from threadpoolctl import threadpool_limits
 from privsyn.data_contracts.domain import Clique, Domain, Merge, Merges
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import BlockMember, KnownZeros, list_tied_blocks
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, apply_norm_sub, fit_to_sums, rake
 from privsyn.tasks.estimation.merged_codes import merge_counts
 from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, PooledEstimator, fit_pooled_coefficients
-from privsyn.tasks.estimation.projection import apply_norm_sub, fit_to_sums, rake
 from privsyn.tasks.estimation.shrink_departures import shrink_marginal
 from privsyn.tasks.knowledge.totals import KnownTotals
 

@@ -1,10 +1,7 @@
-"""Steps *list without rows* (transform) and *make persons without rows* (postprocess), of parent-table persons.
+"""Step *make persons without rows* (postprocess): draw parent-table rows for synthetic persons that have no row.
 
 Not in the paper.  They copy the constant attributes of synthetic persons with rows, reweighted to the noisy counts of
 persons without rows, one attribute at a time.
-
-Adding or removing one person with all rows adds or removes at most one record of the list.  The reason is that each
-person's own rows decide whether the person is in it (tasks/panels/choose_rows.py).
 """
 
 from __future__ import annotations
@@ -17,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_schema
+from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
@@ -190,28 +186,3 @@ def _keep_rules(rules: CompiledRules, parent_columns: Collection[str]) -> Compil
         looked_up={name: table for name, table in rules.looked_up.items() if name in known},
         order=tuple(name for name in rules.order if name in known),
     )
-
-
-def list_attributes(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return the parent-table attributes, with columns, by which persons without rows are counted."""
-    constant = {*plan.get_order()[0].constant}
-    held = (c for c in plan.row_plan.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
-    return tuple(c.attribute for c in held)
-
-
-def build_without_domain(recode: Recode, plan: EncodingPlan) -> Domain:
-    """Return the domain of the persons without rows."""
-    return Domain.of({a: recode[a].size for a in list_attributes(plan)})
-
-
-def list_without_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
-    """Yield the persons without rows as codes of :func:`build_without_domain`; ``rows``: as *encode* stored them."""
-    domain = build_without_domain(recode, plan)
-    schema = build_code_schema(domain)
-    for batch in rows:
-        arrays = []
-        for field in schema:
-            column_recode = recode[field.name]
-            coarse = np.minimum(column_recode.coarse[np.asarray(batch.column(field.name))], column_recode.size - 1)
-            arrays.append(pa.array(coarse.astype(field.type.to_pandas_dtype())))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -21,8 +21,7 @@ from privsyn.data_contracts.tables import MERGES, build_code_schema
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.expected_error import split_by_weight
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
-from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts
+from privsyn.tasks.estimation.merged_codes import NO_STARTS, CoarseCounts, Starts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import Countable
 

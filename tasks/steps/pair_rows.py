@@ -1,10 +1,13 @@
-"""Steps *pair rows* and *keep rows* (transform): one pair of consecutive rows per person, and all kept rows.
+"""Steps *pair rows*, *keep rows* and *list without rows* (transform): what is counted of persons with and without rows.
 
 Not in the paper.  A public rule draws the pair from the person's own rows (tasks/panels/choose_rows.py), so one person
 is one record of the result, however many rows it has.  A household gives one pair of neighbouring members and, with
 three or more members, its first member paired with a later one; both pairs are in one record.
 
 Keep rows recodes all kept rows of every person.  Which rows are kept depends only on the person's own rows.
+
+List without rows lists the parent-table persons that have no row, in coarse codes.  Adding or removing one person with
+all rows adds or removes at most one record of the list.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from privsyn.data_contracts.panels import name_all_rows, name_first, name_later,
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.compositions import find_kinds
 from privsyn.tasks.codecs.encode_rows import list_compared
+from privsyn.tasks.codecs.person_figures import find_kinds
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.choose_rows import KeptRuns, iterate_stored_runs, take_at
 from privsyn.tasks.panels.transition_codes import TransitionCodes
@@ -201,3 +204,28 @@ def keep_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode
     counted = {a: r for a, r in recode.items() if name_all_rows(a) in names}
     for batch in recode_rows((batch.select(list(counted)) for batch in rows), counted):
         yield batch.rename_columns(list(names))
+
+
+def list_attributes(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return the parent-table attributes, with columns, by which persons without rows are counted."""
+    constant = {*plan.get_order()[0].constant}
+    held = (c for c in plan.row_plan.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
+    return tuple(c.attribute for c in held)
+
+
+def build_without_domain(recode: Recode, plan: EncodingPlan) -> Domain:
+    """Return the domain of the persons without rows."""
+    return Domain.of({a: recode[a].size for a in list_attributes(plan)})
+
+
+def list_without_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
+    """Yield the persons without rows as codes of :func:`build_without_domain`; ``rows``: as *encode* stored them."""
+    domain = build_without_domain(recode, plan)
+    schema = build_code_schema(domain)
+    for batch in rows:
+        arrays = []
+        for field in schema:
+            column_recode = recode[field.name]
+            coarse = np.minimum(column_recode.coarse[np.asarray(batch.column(field.name))], column_recode.size - 1)
+            arrays.append(pa.array(coarse.astype(field.type.to_pandas_dtype())))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

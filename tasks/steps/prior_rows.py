@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, choose_code_dtype
 from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import apply_norm_sub
 from privsyn.tasks.estimation.prior_levels import PublicSupport
-from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
 

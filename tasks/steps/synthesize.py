@@ -23,7 +23,7 @@ from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, compute_row_facto
 from privsyn.tasks.synthesis.shards import Residuals, Shard
 
 if TYPE_CHECKING:
-    from privsyn.tasks.kernels.updater import TargetMarginal
+    from privsyn.tasks.kernels.gum_update import TargetMarginal
 
 Progress = Callable[[int, int], None]
 
@@ -238,7 +238,7 @@ def _start(
 ) -> list[np.ndarray]:
     """Return the initial rows: drawn along a tree for sweeps, from independent one-ways for GUM as in the paper."""
     if settings.method == "sweep":
-        from privsyn.tasks.synthesis.settled_start import start_settled  # here: compiled code loads slowly
+        from privsyn.tasks.synthesis.sweep import start_settled  # here: compiled code loads slowly
 
         return start_settled(marginals, domain, settings, rows, threads, zeros)
     one_ways = sum_to_one_ways(marginals, domain)

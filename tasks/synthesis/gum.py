@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.kernels.gum_update import TargetMarginal, Updater
 from privsyn.tasks.kernels.streams import derive_stream, shuffle
-from privsyn.tasks.kernels.updater import TargetMarginal, Updater
 
 PATIENCE, LEAST_GAIN = 3, 0.01
 """GUM ends when PATIENCE iterations in a row have not lowered its best error by the share LEAST_GAIN."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.updater import TargetMarginal
+from privsyn.tasks.kernels.gum_update import TargetMarginal
 
 MIN_IMPLIED_SHARE = 0.95
 """A value determines another attribute if at least this share of the value's wanted rows are in one cell."""

@@ -400,7 +400,7 @@ UNSEEN_WRITES = {
 """Calls that write a file without Python's own `open`: tests/support/faults.py must wrap each place by hand."""
 
 WRAPPED = {
-    ("privsyn/storage/parquet_writing.py", "ParquetWriter"),
+    ("privsyn/storage/table_files.py", "ParquetWriter"),
     ("privsyn/publish/formats/linked_files.py", "ParquetWriter"),
     ("privsyn/storage/records.py", "write_table"),
     ("privsyn/api/rehearsal.py", "write_table"),

@@ -26,7 +26,7 @@ from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source

@@ -28,8 +28,8 @@ from privsyn.pipelines.common_steps import COMPRESS_DOMAIN
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.merged_codes import tell_codes_apart
 from privsyn.tasks.estimation.noisy import read_receipts
-from privsyn.tasks.estimation.question_cells import tell_codes_apart
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from tests.support import answered
 from tests.support.kept import Kept

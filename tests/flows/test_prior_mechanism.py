@@ -17,7 +17,7 @@ from privsyn.api.check import check
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import with_public_inputs
 from tests.support.documented import read_example

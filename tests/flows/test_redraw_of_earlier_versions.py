@@ -20,7 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from tests.support.examples import keep_first

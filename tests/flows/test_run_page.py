@@ -34,7 +34,7 @@ from privsyn.flows.run_page.show import (
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish import noise_overview as overviews
-from privsyn.publish import overview_chart, relations_picture
+from privsyn.publish import overview_chart, related_pairs
 from privsyn.publish import overview_chart as pictures
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import Overview, ReleasedInputs, build_overview, write_overview
@@ -200,8 +200,8 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first
     folder = Path(summary.released)
     Settings().private_root.rename(tmp_path / "gone")
     found = from_folder(folder)
-    drawing = (folder / relations_picture.NAME).read_text()
-    linked, held = f"({relations_picture.NAME})", f"({relations_picture.make_data_uri(drawing)})"
+    drawing = (folder / related_pairs.NAME).read_text()
+    linked, held = f"({related_pairs.NAME})", f"({related_pairs.make_data_uri(drawing)})"
     readme = (folder / "README.md").read_text()
     assert linked in readme
     note = readme.replace(linked, held) + "\n" + write_overview(found)

@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.object_cells import read_objects
+from privsyn.sources.memory_source import read_objects
 from privsyn.tasks.codecs import Codec, parsing, plan
 from tests.support.examples import choose_example_count
 from tests.support.specs import anything, make_spec, specs

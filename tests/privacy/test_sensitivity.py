@@ -28,8 +28,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, RowStream, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, list_near_pairs
-from privsyn.tasks.estimation.pair_departures import IndependentCounts
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, IndependentCounts, list_near_pairs
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps import (

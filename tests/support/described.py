@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
 from privsyn.publish.formats.writing import write_descriptions, write_synthetic_files, write_tables
 from privsyn.storage.released_files import read_certificate

@@ -15,8 +15,7 @@ from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.steps import encode
 from privsyn.tasks.steps.encode import EncodedPersons, PersonEncoding
-from privsyn.tasks.steps.make_without_rows import list_without_rows
-from privsyn.tasks.steps.pair_rows import StoredRows, keep_rows, pair_rows
+from privsyn.tasks.steps.pair_rows import StoredRows, keep_rows, list_without_rows, pair_rows
 
 Counts = Counter[tuple[int, ...]]
 

@@ -33,7 +33,7 @@ from privsyn.engine.keys import compute_lineage_keys, name_request
 from privsyn.engine.memory import MemoryRun, Tables, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.engine.step import list_published_files
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.specs.spec_file import load_spec
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise

@@ -20,8 +20,7 @@ import numpy as np
 from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
-from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.data_contracts.evaluation_results import ComparedMethod, Comparison, MethodRun, Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -41,7 +40,7 @@ from privsyn.evaluation.comparison.result_tables import format_markdown
 from privsyn.sources.open_source import open_source
 from privsyn.sources.public_table import read_public_rows
 from privsyn.storage.disk import replace_file, translate_os_errors
-from privsyn.storage.zones import get_roots, locate_private_folder
+from privsyn.storage.released_root import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan, plan_every_column
 from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.kernels.counting import CodeTable

@@ -11,7 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from privsyn.data_contracts.comparison_results import Comparison
+from privsyn.data_contracts.evaluation_results import Comparison
 from privsyn.evaluation.comparison.result_tables import MetricLine, format_heading, list_lines
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")

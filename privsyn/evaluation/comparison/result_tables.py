@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from privsyn.data_contracts.comparison_results import Comparison, MethodRun
-from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.data_contracts.evaluation_results import Comparison, MethodRun, Metric
 from privsyn.publish.markdown import escape_text
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from privsyn.evaluation.comparison.method import (
     check_cells,
     compute_laplace_scale,
 )
-from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.marginals import apply_norm_sub
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho

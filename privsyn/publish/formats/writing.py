@@ -10,7 +10,7 @@ from typing import Any
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.publish import relations_picture
+from privsyn.publish import related_pairs
 from privsyn.publish.formats import croissant, data_package, deployments_registry
 from privsyn.publish.formats.csv_file import choose_style, name_csv, write_csv
 from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
@@ -20,7 +20,7 @@ from privsyn.publish.related_pairs import RelatedPair
 DESCRIPTIONS = frozenset(
     {
         "README.md",
-        relations_picture.NAME,
+        related_pairs.NAME,
         data_package.SCHEMA,
         data_package.NAME,
         croissant.NAME,
@@ -53,7 +53,7 @@ def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
     """Write ``README.md``, and its picture if pairs of columns were measured."""
     (folder / "README.md").write_text(note, encoding="utf-8")
     if pairs:
-        (folder / relations_picture.NAME).write_text(relations_picture.draw_picture(pairs), encoding="utf-8")
+        (folder / related_pairs.NAME).write_text(related_pairs.draw_picture(pairs), encoding="utf-8")
 
 
 def write_descriptions(

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from privsyn.data_contracts.compared_columns import check_compared
 from privsyn.data_contracts.frozen_model import FieldError
+from privsyn.data_contracts.spec_checks import check_compared
 from privsyn.specs.advice.columns import AdviceColumn, Floats, name_in_rule, name_in_sentence, pair_columns
 from privsyn.specs.advice.finding import COMPARE, Finding, make_rule
 

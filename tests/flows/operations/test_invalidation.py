@@ -30,7 +30,7 @@ from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, STATED_PRIOR, people

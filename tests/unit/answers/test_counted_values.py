@@ -10,8 +10,7 @@ import pytest
 
 from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.conditions import read_condition
-from privsyn.answers.counted import answer_counts, answer_shares
-from privsyn.answers.counted_values import find_split_cells
+from privsyn.answers.counted import answer_counts, answer_shares, find_split_cells
 from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.answers import transitions
-from privsyn.answers.transitions import TransitionShares
+from privsyn.answers import persons
+from privsyn.answers.persons import TransitionShares
 
 
 def test_intervals_cover_the_share_as_often_as_they_say() -> None:
@@ -14,13 +14,13 @@ def test_intervals_cover_the_share_as_often_as_they_say() -> None:
     for _ in range(400):
         found = TransitionShares([], [], [], [], [], [], [], [])
         noisy = real + rng.normal(0, sigma, real.shape)
-        transitions._add(found, "", ["a", "b", "c"], noisy, np.full(real.shape, sigma), 0.95)
+        persons._add(found, "", ["a", "b", "c"], noisy, np.full(real.shape, sigma), 0.95)
         covered.append((np.array(found.low) <= shares[0]) & (shares[0] <= np.array(found.high)))
     assert 0.93 <= np.mean(covered) <= 0.975
 
 
 def test_a_share_of_few_pairs_is_not_known() -> None:
     found = TransitionShares([], [], [], [], [], [], [], [])
-    transitions._add(found, "", ["a", "b"], np.array([[20.0, 10.0]]), np.full((1, 2), 20.0), 0.95)
+    persons._add(found, "", ["a", "b"], np.array([[20.0, 10.0]]), np.full((1, 2), 20.0), 0.95)
     assert found.source == ["not known", "not known"]
     assert (found.low, found.high) == ([0.0, 0.0], [1.0, 1.0])

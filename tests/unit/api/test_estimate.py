@@ -18,7 +18,7 @@ from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
 from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
 from privsyn.evaluation.forecasts.made_up_rows import assume_rows
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation.recode import AttributeRecode

@@ -15,11 +15,10 @@ from prefect.utilities.schema_tools.validation import validate
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from privsyn.data_contracts import form
+from privsyn.data_contracts import frozen_model
 from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import translate_to_current
-from privsyn.data_contracts.form import describe_limits, explain, leave_to_preset
-from privsyn.data_contracts.frozen_model import FieldError
+from privsyn.data_contracts.frozen_model import FieldError, describe_limits, explain, leave_to_preset
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
@@ -121,7 +120,7 @@ def test_the_form_s_defaults_leave_the_preset_as_it_is(preset: str, mechanism: s
 
 def test_a_form_that_sends_every_default_would_overrule_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: fields of the preset, and those of one mechanism, shown with a default."""
-    for module in (specs, form):
+    for module in (specs, frozen_model):
         monkeypatch.setattr(module, "leave_to_preset", lambda *how: None)
     assert from_form("0.3", "adaptive", its_own=True) == make_spec(preset="0.3", mechanism="adaptive")
     paper = make_spec(preset="paper", mechanism="adaptive")
@@ -325,7 +324,7 @@ def test_the_form_refuses_a_table_that_cannot_be(change: dict[str, Any], words: 
     ],
 )
 def test_a_docstring_becomes_the_text_of_a_form(docstring: str, text: str) -> None:
-    assert form.write_form_text(docstring) == text
+    assert frozen_model.write_form_text(docstring) == text
 
 
 RAW = re.compile(r"``|:[a-z:]+:`|`_\b|^\.\. |::$", re.MULTILINE)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE
-from privsyn.specs.places import locate_field
+from privsyn.specs.messages import locate_field
 from tests.support.notes import write_section
 from tests.support.specs import make_spec
 

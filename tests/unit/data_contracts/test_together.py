@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.places import locate_field
+from privsyn.specs.messages import locate_field
 from tests.support.specs import make_spec
 
 HOURS = {"kind": "number", "min": 0, "max": 24, "bins": 8}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.publish.certificate_of_run import TOTALS_PROMISE, list_stated_totals
-from privsyn.specs.places import locate_field
+from privsyn.specs.messages import locate_field
 from tests.support.notes import write_section
 from tests.support.specs import COLUMNS, make_spec
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.places import locate_field
+from privsyn.specs.messages import locate_field
 from tests.support.specs import STATED_PRIOR, make_spec
 
 REGION: dict[str, Any] = {"kind": "categorical", "values": ["north", "south"], "unlisted": "north"}

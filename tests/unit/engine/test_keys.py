@@ -12,8 +12,7 @@ from privsyn.engine.earlier_runs import FIELDS_WITHOUT_NOISE, _find_unlike, _lis
 from privsyn.engine.keys import compute_lineage_keys, key_draws, key_result
 from privsyn.engine.request import Request
 from privsyn.engine.step import get_step
-from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import build_steps, plan_release
 from privsyn.tasks.codecs.encode_rows import list_compared, list_numbered
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
 from tests.support.linked_tables import make_tables_spec, make_tree_content

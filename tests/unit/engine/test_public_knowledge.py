@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.noise import OpenDPNoise

@@ -8,8 +8,7 @@ import pytest
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.flows.caller import get_settings, use_settings
-from privsyn.flows.private_errors import hide_private_errors
+from privsyn.flows.private_errors import get_settings, hide_private_errors, use_settings
 
 
 def test_the_callers_settings_hold_inside_and_those_of_the_environment_outside(places: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from privsyn.ledgers.release_calendar import build_calendar
-from privsyn.ledgers.released_periods import PeriodRow, RefusalRow
+from privsyn.ledgers.released_periods import PeriodRow, RefusalRow, build_calendar
 
 NOW = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 WHEN = "2026-08-01T00:00:00"

@@ -24,9 +24,15 @@ from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import LookDescription
 from privsyn.flows.run_page.show import format_certificate_page
 from privsyn.pipelines.one_shot import JOINT_COUNTS, SINGLE_COUNTS
-from privsyn.pipelines.release_plan import plan_release
-from privsyn.publish.related_pairs import RelatedPair, _compute_chance, find_column_codes, list_related_pairs
-from privsyn.publish.relations_picture import MOST_LINES, draw_picture
+from privsyn.pipelines.registry import plan_release
+from privsyn.publish.related_pairs import (
+    MOST_LINES,
+    RelatedPair,
+    _compute_chance,
+    draw_picture,
+    find_column_codes,
+    list_related_pairs,
+)
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.recode import recode_from_table
 from tests.support.answered import COLUMNS, spec, table

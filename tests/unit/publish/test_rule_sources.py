@@ -10,7 +10,7 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys
-from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.registry import plan_release
 from privsyn.publish.markdown import TEMPLATES
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.privacy.noise import OpenDPNoise

@@ -22,8 +22,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.sources import memory_source
-from privsyn.sources.memory_source import iterate_canonical_bytes
-from privsyn.sources.object_cells import read_objects
+from privsyn.sources.memory_source import iterate_canonical_bytes, read_objects
 from privsyn.sources.open_source import open_source
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
 from privsyn.specs.misread import find_odd_texts

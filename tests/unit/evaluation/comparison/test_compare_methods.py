@@ -17,8 +17,7 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.comparison_results import NOTICE, ComparedMethod, Comparison, MethodRun
-from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.data_contracts.evaluation_results import NOTICE, ComparedMethod, Comparison, MethodRun, Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table

@@ -10,8 +10,8 @@ import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.calendar import CalendarPart, name_calendar_attribute
 from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.codecs.dates_and_times import CalendarPart, name_calendar_attribute
 from tests.support.specs import make_spec
 
 MOMENT = {"kind": "datetime", "min": "2020-01-01", "max": "2024-01-01", "resolution": "minute"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privsyn.engine.request import Request
-from privsyn.tasks.codecs.compositions import find_kinds
+from privsyn.tasks.codecs.person_figures import find_kinds
 from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec
 
 

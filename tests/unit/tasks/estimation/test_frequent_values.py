@@ -16,8 +16,7 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan
-from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
-from privsyn.tasks.codecs.numbers import NO_NUMBER
+from privsyn.tasks.codecs.numbers import NO_NUMBER, FrequentValues, InsideCells
 from privsyn.tasks.estimation import frequent_values
 from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
 from privsyn.tasks.estimation.recode import AttributeRecode

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS
-from privsyn.tasks.estimation.near_pairs import (
+from privsyn.tasks.estimation.pair_departures import (
     BLOCK_PART,
     MOST_PAIRS,
     is_wide,

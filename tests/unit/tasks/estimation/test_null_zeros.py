@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.relations import Given, describe_column, release_in_memory
+from privsyn.tasks.estimation.known_zeros import find_empty_blocks, find_null_codes, find_null_zeros
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.null_zeros import find_empty_blocks, find_null_codes, find_null_zeros
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.steps.make_consistent import make_consistent
 

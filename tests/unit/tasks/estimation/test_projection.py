@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.projection import rake
+from privsyn.tasks.estimation.marginals import rake
 
 
 def test_raked_counts_have_the_sums_and_keep_zeros_and_odds() -> None:

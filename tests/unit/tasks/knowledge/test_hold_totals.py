@@ -15,8 +15,7 @@ from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.hold_totals import Quotas, hold, seed_generator
-from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, ExactCounts, KnownTotals
+from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, ExactCounts, KnownTotals, Quotas, hold, seed_generator
 from privsyn.tasks.steps.make_consistent import make_consistent
 from privsyn.tasks.synthesis.shards import plan_shards
 from tests.support.examples import choose_example_count

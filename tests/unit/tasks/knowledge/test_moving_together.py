@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privsyn.tasks.estimation.recode import AttributeRecode
-from privsyn.tasks.knowledge.together import gather, with_common_shapes
+from privsyn.tasks.steps.decode import gather, with_common_shapes
 
 BINS = np.repeat(np.arange(4), 2).astype(np.int32)
 SIGMA = 30.0

@@ -17,7 +17,7 @@ from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.panels.allowed_codes import draw_allowed
 from privsyn.tasks.panels.link_rows import draw_codes
-from privsyn.tasks.rules.person_rows import PersonRows
+from privsyn.tasks.rules.compiled_rules import PersonRows
 from privsyn.tasks.steps.decode_linked import _Decoder, _make_random_persons, check_persons_feasible
 from tests.support.examples import choose_example_count
 from tests.support.panels import PANEL_COLUMNS, make_panel_spec

@@ -13,7 +13,7 @@ from privsyn.data_contracts.step_options import Compression, Synthesis
 from privsyn.engine.request import Request
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.question_cells import find_starts
+from privsyn.tasks.estimation.merged_codes import find_starts
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import named_sets

@@ -16,7 +16,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels import gum_update as gum
 from privsyn.tasks.kernels import streams
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.kernels.updater import TargetMarginal, Updater
+from privsyn.tasks.kernels.gum_update import TargetMarginal, Updater
 from privsyn.tasks.steps.synthesize import compute_output_rows, list_components, synthesize
 
 GUM = partial(Synthesis, method="gum")

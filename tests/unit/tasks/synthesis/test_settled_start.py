@@ -14,7 +14,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import sweep
-from privsyn.tasks.synthesis.settled_start import start_from_tree, start_settled
+from privsyn.tasks.synthesis.sweep import start_from_tree, start_settled
 
 DOMAIN = Domain.of({"place": 20, "region": 4, "hour": 12, "shift": 3, "code": 30})
 PAIRS: list[Clique] = list(combinations(DOMAIN.attributes, 2))

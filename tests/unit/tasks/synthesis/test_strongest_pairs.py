@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.synthesis.implied_pairs import _compute_information, choose_strongest
-from privsyn.tasks.synthesis.settled_start import compute_mutual_information
+from privsyn.tasks.synthesis.sweep import compute_mutual_information
 
 
 def pair(a: str, b: str, strength: float, shape: tuple[int, int] = (2, 2)) -> Marginal:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.kernels import streams, sweep_moves
-from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, share_residuals, sweep_block
-from privsyn.tasks.kernels.sweeper import Sweeper, build_layout
+from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, Sweeper, build_layout, share_residuals, sweep_block
 from tests.support.examples import keep_first
 
 MASK = (1 << 64) - 1

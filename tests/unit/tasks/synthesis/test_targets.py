@@ -9,7 +9,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.kernels.updater import TargetMarginal
+from privsyn.tasks.kernels.gum_update import TargetMarginal
 from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import targets
 from privsyn.tasks.synthesis.targets import find_empty_cells

@@ -10,7 +10,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.synthesis.settled_start import compute_mutual_information, order_drawing, start_from_tree
+from privsyn.tasks.synthesis.sweep import compute_mutual_information, order_drawing, start_from_tree
 
 
 def with_one_ways(domain: Domain, larger: list[Marginal]) -> list[Marginal]:
