@@ -232,6 +232,14 @@ def _list_rows_cases() -> list[Case]:
             privacy={"epsilon": 4.0, "delta": 1e-9},
             options={"split": {"trends": 0.15, "values": 0.09}},
         ),
+        _build_rows_case(
+            "privsyn",
+            two,
+            (*THREE, "value_counts", "trend_scores"),
+            "cells of an earlier release",
+            options=whole,
+            cells=EARLIER,
+        ),
         _build_rows_case("privsyn", two, THREE, "the paper's method", preset="paper"),
         _build_rows_case("privsyn", two, (*THREE, *INSIDE), "a public prior", prior=STATED),
         _build_rows_case(
@@ -276,6 +284,16 @@ def _list_rows_cases() -> list[Case]:
         ),
     ]
 
+
+EARLIER: dict[str, Any] = {
+    "run": "referee-1",
+    "columns": {
+        "wage": {"low": [1, 200, *range(500, 4_000, 250), 5_000], "doubtful": [16]},
+        "price": {"low": [*range(0, 600, 50), 1_000, 3_000]},
+        "start": {"low": [14_396, *range(14_600, 15_800, 100)]},
+    },
+}
+"""Cells of all columns that a first look would cut."""
 
 TOTAL = {"rows": 300, "statement": STATEMENT, "hold": "close"}
 
@@ -368,7 +386,7 @@ def _list_linked_cases() -> list[Case]:
     home = {"order": "role", "once": ROLES[:2], "constant": ["region"]}
     two_tables = {name: TREE[name] for name in ("persons", "visits")}
     drugs = {"drugs": ("visits", "visit")}
-    three_deep = (*linked, without, "measure_sets", "trend_scores")
+    three_deep = (*linked, without, "cell_counts", "measure_sets", "trend_scores")
     return [
         Case(
             "privsyn",
@@ -410,7 +428,7 @@ def _list_linked_cases() -> list[Case]:
         Case(
             "privsyn",
             "a tree three deep",
-            make_spec({}, {"person_id": "pid"}, tables=TREE),
+            make_spec({}, {"person_id": "pid"}, tables=TREE, **price),
             three_deep,
             make_tree,
             Structure("pid", above=drugs, top="persons", keys=("visit",)),
@@ -418,7 +436,7 @@ def _list_linked_cases() -> list[Case]:
         Case(
             "privsyn",
             "a tree three deep, visits numbered within persons",
-            make_spec({}, {"person_id": "pid"}, tables=TREE),
+            make_spec({}, {"person_id": "pid"}, tables=TREE, **price),
             three_deep,
             make_numbered_tree,
             Structure("pid", top="persons"),

@@ -99,9 +99,10 @@ class Certificate(_Model):
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     ``targets``: the fields ``focus`` and ``workload`` of the public request, and under ``tables`` the fields of each
     further table by its name; None where it has none.  ``prior``: the field of that name without the place of its file,
-    and why it does not change the promise; None without one.  ``totals``: the known totals without their counts, which
-    the manifest has, and their effect on the promise; None without any.  ``not_measured``: the columns that no look
-    asked about, and the meaning of their values; None without any.  ``improves``: the earlier runs whose looks are
+    and why it does not change the promise; None without one.  ``cells``: the columns whose cells the counts of another
+    release chose, and why no look chose them; None without any.  ``totals``: the known totals without their counts,
+    which the manifest has, and their effect on the promise; None without any.  ``not_measured``: the columns that no
+    look asked about, and the meaning of their values; None without any.  ``improves``: the earlier runs whose looks are
     among ``stages``, so that the promise covers all of them together; None without any.  ``relations``:
     NO_RELATION_MEASURED or, with a prior, RELATIONS_OF_PRIOR; otherwise left out, as by earlier versions.
     """
@@ -131,6 +132,7 @@ class Certificate(_Model):
     targets: dict[str, Any] | None = None
     improves: list[str] | None = None
     prior: dict[str, Any] | None = None
+    cells: dict[str, Any] | None = None
     totals: dict[str, Any] | None = None
     not_measured: dict[str, Any] | None = None
     relations: NoRelations | None = None

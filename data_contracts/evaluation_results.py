@@ -346,6 +346,7 @@ class Comparison(PrivateResult):
     columns: tuple[str, ...]
     delta: float
     unit_of_protection: str
+    cells: str = ""
     settings: EvaluationSpec
     machine: str
     methods: tuple[ComparedMethod, ...]

@@ -1,10 +1,10 @@
-"""Counts from elsewhere: a public table towards which noisy counts are shrunk, and earlier releases to pool with."""
+"""Counts from elsewhere: a public table to shrink noisy counts towards, and earlier releases to pool or to cut by."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -196,3 +196,46 @@ def check_poolable(mechanism: str) -> None:
             "Take the field out, or improve a release by the mechanism privsyn",
             ("improves",),
         )
+
+
+MOST_CELLS = 4_096
+"""The most cells of one column that a spec takes from an earlier release."""
+
+
+class ColumnCells(FrozenModel):
+    """The cells of one column in an earlier release."""
+
+    low: tuple[float, ...] = Field(
+        min_length=1, max_length=MOST_CELLS, description="Where each cell begins, ascending; one: equal cells."
+    )
+    doubtful: tuple[int, ...] = Field(
+        default=(), max_length=MOST_CELLS, description="Numbers, from 0, of the cells where its first look saw no rows."
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> ColumnCells:
+        if any(low >= after for low, after in zip(self.low, self.low[1:], strict=False)):
+            raise FieldError("the cells do not ascend", "Name the release with `release: FOLDER`", ("low",))
+        if any(not 0 <= number < len(self.low) for number in self.doubtful):
+            raise FieldError(
+                "numbers a cell that is not there", "Name the release with `release: FOLDER`", ("doubtful",)
+            )
+        return self
+
+
+class EarlierCells(FrozenModel):
+    """The earlier release whose cells are used in place of a first look."""
+
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"release"})
+
+    release: str = Field(default="", description="Folder of an earlier release.")
+    run: str = Field(default="", pattern=rf"^$|{RUN}", description="Its run, filled in when the spec is read.")
+    columns: dict[str, ColumnCells] = Field(
+        default_factory=dict, description="Its cells by column, filled in when the spec is read."
+    )
+
+    @model_validator(mode="after")
+    def _check_place(self) -> EarlierCells:
+        if bool(self.release) == bool(self.columns):
+            raise FieldError("must name one earlier release", "Write `cells: {release: FOLDER}`")
+        return self

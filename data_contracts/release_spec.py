@@ -5,7 +5,7 @@ If a default differs from the paper's value, the field's description says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
@@ -62,7 +62,7 @@ from privsyn.data_contracts.presets import (
     fill_targets,
     keep_declined,
 )
-from privsyn.data_contracts.prior import Improvement, Prior, check_poolable, check_prior
+from privsyn.data_contracts.prior import EarlierCells, Improvement, Prior, check_poolable, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
@@ -208,6 +208,7 @@ class ReleaseSpec(FrozenModel):
             "workload",
             "improves",
             "prior",
+            "cells",
             "totals",
             "together",
             "like",
@@ -316,6 +317,11 @@ class ReleaseSpec(FrozenModel):
         default=None,
         description='Public table of similar rows that noisy counts are drawn towards: `{"table": '
         '"last_year.parquet", "statement": "whose data, and why public"}`. Its statistics show.',
+    )
+    cells: EarlierCells | None = Field(
+        default=None,
+        description='Earlier release whose cells numbers, dates and moments have, at no cost: `{"release": '
+        '"../released/visits-1a2b3c4d"}`. No first look is then taken (docs/algorithm.md).',
     )
     totals: tuple[KnownTotal, ...] = Field(
         default=(),
@@ -445,6 +451,11 @@ class ReleaseSpec(FrozenModel):
         _check_targets(self)
         if self.improves is not None:
             check_poolable(self.mechanism.name)
+        known = {*self.measured_columns, *(name for table in self.tables.values() for name in table.columns or ())}
+        unknown = next((name for name in (self.cells.columns if self.cells else ()) if name not in known), None)
+        if unknown is not None:
+            place = ("cells", "columns", unknown)
+            raise FieldError(f"the spec measures no column {unknown!r}", "Take its cells out", place)
         computed = list_computed_columns(self.rules)
         check_prior(self.mechanism, self.prior, self.measured_columns, computed)
         settled = {*computed, *(name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of)}
@@ -501,8 +512,7 @@ class ReleaseSpec(FrozenModel):
         if not further:
             return {}
         first = {get_below(self.tables)[0]: build_first_table_pair(self)}
-        every = first | {name: build_table_pair(self, name) for name in further}
-        return {name: spec.without_ladder() for name, spec in every.items()}
+        return first | {name: build_table_pair(self, name) for name in further}
 
     @property
     def row_words(self) -> RowWords:
@@ -551,15 +561,15 @@ class ReleaseSpec(FrozenModel):
     def has_ladder(self) -> bool:
         """Whether a first look chooses the cells of columns with open bins.
 
-        Not where rows come from a public prior, whose codes the mechanism counts by, and not in three tables or more.
+        Not where rows come from a public prior, whose codes the mechanism counts by.
         """
         options = self.mechanism
-        is_asked = options.compression.enabled and options.compression.ladder
-        return is_asked and options.name != "prior" and not list_further_tables(self.tables)
+        return options.compression.enabled and options.compression.ladder and options.name != "prior"
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec with equal cells for columns with open bins."""
-        return self.by(self.mechanism.having("compression", ladder=False))
+        mechanism = self.mechanism.having("compression", ladder=False)
+        return self.model_copy(update={"mechanism": mechanism, "cells": None})
 
     @property
     def looks_for_triples(self) -> bool:
@@ -656,6 +666,10 @@ class ReleaseSpec(FrozenModel):
     def with_prior(self, prior: Prior | None) -> ReleaseSpec:
         """Return the same request with another public prior, or without one."""
         return self.model_copy(update={"prior": prior})
+
+    def with_cells(self, cells: EarlierCells, files: Sequence[PublicFile]) -> ReleaseSpec:
+        """Return the same request with these cells, read from released files."""
+        return self.model_copy(update={"cells": cells, "public_files": (*self.public_files, *files)})
 
     def with_columns(
         self, columns: Mapping[str, Column], unit: Unit | None = None, csv: CsvOptions | None = None

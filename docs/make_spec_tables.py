@@ -20,7 +20,7 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.frozen_model import write_form_text
 from privsyn.data_contracts.presets import FOCUS_WEIGHT, RELATIONS
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.prior import EarlierCells, Prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import EngineChoice, ReleaseSpec
@@ -58,6 +58,7 @@ SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
     ("`focus`", (Focus,)),
     ("`workload`: each entry", (NamedMarginal,)),
     ("`prior`", (Prior,)),
+    ("`cells`", (EarlierCells,)),
     ("`totals`: each entry", (KnownTotal,)),
     ("`engine`", (EngineChoice,)),
     ("`about`", (About,)),

@@ -389,8 +389,16 @@ class ReleaseComparison:
         words = dict.fromkeys((*later.attrs["words"], *earlier.attrs["words"]))
         only_in_one = len(later) + len(earlier) - 2 * len(merged)
         more = [f"{only_in_one} levels are in only one of the two releases and are left out."] if only_in_one else []
+        if (only_in_one or set(merged["source"]) != {"measured"}) and (names := self._list_recut_columns()):
+            more.append(f"The cells of {', '.join(names)} differ: each release answers by its own.")
         differences.attrs["words"] = [*words, *more]
         return differences
+
+    def _list_recut_columns(self) -> list[str]:
+        """Return the columns of both releases with cells between other edges, such as after a first look of each."""
+        later, earlier = ({c.attribute: c for c in r._counts.encoding.codecs} for r in (self._later, self._earlier))
+        ordered = [name for name, codec in later.items() if codec.in_order and name in earlier]
+        return [name for name in ordered if later[name].labels() != earlier[name].labels()]
 
 
 _WHOLE_NAME = re.compile(r"""`[^`]*`|"[^"]*"|'[^']*'""")

@@ -25,8 +25,8 @@ from privsyn.engine.step import Step, release_steps
 from privsyn.engine.step_list import list_looks
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.storage.released_files import (
+    CUTS_FILE,
     check_released_file,
     list_synthetic_names,
     read_manifest,

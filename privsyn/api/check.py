@@ -61,6 +61,7 @@ from privsyn.tasks.estimation.merged_codes import (
     merge_codes,
 )
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide
+from privsyn.tasks.estimation.rungs import bound_domain
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 COMPARABLE = 3
@@ -94,12 +95,16 @@ class NoiseLine:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """A released column: its kind, its fine codes, and the bins that joint marginals use."""
+    """A released column: its kind, its fine codes, and the bins that joint marginals use.
+
+    ``chosen``: a first look chooses its cells, and both are the most that it may choose.
+    """
 
     column: str
     kind: str
     codes: int
     bins: int
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,8 @@ class CheckReport:
 
     def columns_rows(self) -> list[list[str]]:
         """Return one row of text per column."""
-        return [[c.column, c.kind, f"{c.codes:,}", f"{c.bins:,}"] for c in self.columns]
+        words = {True: "at most ", False: ""}
+        return [[c.column, c.kind, *(f"{words[c.chosen]}{n:,}" for n in (c.codes, c.bins))] for c in self.columns]
 
     def set_rows(self) -> list[list[str]]:
         """Return one row of text per named set and assumed number of rows."""
@@ -262,13 +268,13 @@ def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
     spec, encoding = request.spec, request.encoding
     above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
     table_suffix = f", of {table}" if table else ""
-    place_column = name_one_place(table)  # no column of the user's
+    place_column, most = name_one_place(table), bound_domain(encoding)  # a name that no column of the user's has
     for c in encoding.codecs:
         if c.attribute not in above and not c.attribute.startswith(place_column):
             of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
-            yield ColumnPlan(
-                c.attribute, (of_above or _name_kind(spec, c)) + table_suffix, c.size, int(c.groups.max()) + 1
-            )
+            kind, bins = (of_above or _name_kind(spec, c)) + table_suffix, int(c.groups.max()) + 1
+            added = most.size(c.attribute) - c.size
+            yield ColumnPlan(c.attribute, kind, c.size + added, bins + added, chosen=added > 0)
     for c in encoding.computed:
         yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{table_suffix}", 0, 0)
     for name, column in spec.unmeasured_columns.items():
@@ -323,6 +329,11 @@ def _list_warnings(plan: Plan) -> list[str]:
         warnings.append(
             f"prior: {_count_rows(prior.rows)} that the spec states to be public: statistics of the prior show in the "
             "release, and its promise does not protect the persons in it."
+        )
+    if spec.cells is not None:
+        warnings.append(
+            f"cells: {', '.join(spec.cells.columns)} have the cells of {spec.cells.run}, so no first look is taken. "
+            "Its share goes to the one-way marginals. The cells repeat what that release says."
         )
     totals = plan.request.public.totals
     if totals is not None:

@@ -120,6 +120,7 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
         print_answer(json.dumps(_as_json(compared, seconds)))
     else:
         shown.print(build_table(results))
+        shown.print(results.cells, soft_wrap=True)
         for sentence in describe_missing(results):
             shown.print(sentence, soft_wrap=True)
     undone = [r for r in results.runs if r.outcome != "done"]

@@ -32,6 +32,7 @@ from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.sources.private_table import Source
 from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.rungs import bound_domain
 from privsyn.tasks.knowledge.totals import check_totals_possible
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
 from privsyn.tasks.rules.feasibility import check_feasible
@@ -95,7 +96,8 @@ def check_keepable(request: Request) -> None:
 
     The same is checked for further tables.
 
-    A lookup whose table was not read is refused: a user who may start runs must not choose which file is published.
+    A lookup whose table was not read, or a release whose cells were not read, is refused: a user who may start runs
+    must not choose which file is published.
     """
     for i, rule in enumerate(request.spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
@@ -104,6 +106,12 @@ def check_keepable(request: Request) -> None:
                 "Start the release from the spec's file, or give the table itself as `rows`",
                 f"rules[{i}].lookup.table",
             )
+    if request.spec.cells is not None and request.spec.cells.release:
+        raise RequestError(
+            "names a folder, but a run needs the cells themselves",
+            "Start the release from the spec's file",
+            "cells.release",
+        )
     _check_rows(request, ())
     for name in list_further_tables(request.spec.tables):
         _check_rows(request.table_pairs[name], ("tables", name))
@@ -280,11 +288,11 @@ def check_rows(draw: Draw) -> None:
 def compute_row_bytes(request: Request) -> int:
     """Return the most bytes that the private folder needs for each row during a release of ``request``.
 
-    Codes and numbers of the row are counted without compression, and codes three times: as encoded, in cut cells and in
-    coarse codes.  A row of linked tables has the columns of all of them.
+    Codes and numbers of the row are counted without compression, and codes three times: as encoded, in the most cells
+    that a first look may choose, and in coarse codes.  A row of linked tables has the columns of all of them.
     """
     requests = list(request.table_pairs.values()) or [request]
-    codes = sum(field.type.byte_width for r in requests for field in build_code_schema(r.encoding.domain))
+    codes = sum(field.type.byte_width for r in requests for field in build_code_schema(bound_domain(r.encoding)))
     numbers = sum(
         choose_code_dtype(c.lattice.size).itemsize
         for r in requests

@@ -53,12 +53,19 @@ def _describe_record(request: Request) -> dict[str, Any] | None:
     return None if panel is None else {"by": panel.order, "above": panel.constant if panel.above else None}
 
 
+def _describe_codes(request: Request) -> dict[str, Any]:
+    """Return the public facts about the codes, with the cells of an earlier release if the spec takes them."""
+    cells = request.spec.cells
+    taken = {} if cells is None else {"cells": cells.model_dump(mode="json", include={"columns"})["columns"]}
+    return {**request.encoding.describe_codes(), **taken}
+
+
 VIEWS: dict[str, Callable[[Request], Any]] = {
     ENCODED_COLUMNS: _describe_encoded,
     DECODED_COLUMNS: lambda request: _describe_columns(request, COLUMN_WORDS),
     COLUMN_ORDER: lambda request: request.column_order,
     ENCODED_ORDER: lambda request: [n for n in request.column_order if n not in request.spec.unmeasured_columns],
-    CODES: lambda request: request.encoding.describe_codes(),
+    CODES: _describe_codes,
     RECORD: _describe_record,
 }
 """Parts of fields, and values derived from several fields."""

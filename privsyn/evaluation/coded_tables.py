@@ -28,10 +28,16 @@ from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
 from privsyn.sources.private_table import Source
-from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
+from privsyn.storage.released_files import (
+    CUTS_FILE,
+    VersionError,
+    check_table,
+    list_synthetic_names,
+    read_manifest,
+    request_of,
+)
 from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns, plan, plan_every_column
@@ -82,11 +88,7 @@ class EvaluatedRelease:
 
     @cached_property
     def _cuts(self) -> tuple[CutCell, ...]:
-        """The full cells that the release cut; empty if its tables cannot be read."""
-        try:
-            return read_cuts(pq.read_table(self.folder / CUTS_FILE))
-        except (OSError, KeyError, TypeError, pa.ArrowException):
-            return ()  # reported when the tables are used
+        return read_released_cuts(self.folder)
 
     @cached_property
     def _evenly_cut(self) -> frozenset[str]:
@@ -104,6 +106,15 @@ class EvaluatedRelease:
     def synthetic(self) -> tuple[Path, ...]:
         """The files of the synthetic table."""
         return tuple(self.folder / name for name in list_synthetic_names(self.manifest))
+
+
+def read_released_cuts(folder: Path, further_table: str = "") -> tuple[CutCell, ...]:
+    """Return the cells that a release chose, of a further table if named; empty if its tables cannot be read."""
+    name = CUTS_FILE.replace("/", f"/{further_table}/") if further_table else CUTS_FILE
+    try:
+        return read_cuts(pq.read_table(folder / name))
+    except (OSError, KeyError, TypeError, pa.ArrowException):
+        return ()  # reported when the tables are used
 
 
 def open_release(release: str | Path, settings: Settings, data: AnyPlace | None = None) -> EvaluatedRelease:

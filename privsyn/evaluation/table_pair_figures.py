@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.evaluation_results import PanelFigure
 from privsyn.data_contracts.linked_tables import list_further_tables, name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import EvaluatedRelease
+from privsyn.evaluation.coded_tables import EvaluatedRelease, read_released_cuts
 from privsyn.evaluation.panel_figures import (
     compare_broken,
     compare_broken_across,
@@ -45,7 +45,8 @@ def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple
     for name in list_further_tables(release.spec.tables):
         pair_spec, joined = release.spec.table_pairs[name], real.join_every_row(name)
         key = str(pair_spec.unit.identifier)
-        encoding, by = plan_every_column(pair_spec), plan(pair_spec)
+        cuts = read_released_cuts(release.folder, name)
+        encoding, by = plan_every_column(pair_spec, cuts=cuts), plan(pair_spec, cuts=cuts)
         rows = RowsOfPersons(joined.batches, joined.order)
         iterate_kept = partial(iterate_kept_batches, rows, by, pair_spec.unit, Repairs())
         synthetic = read_table_pair(release.spec, name, read)

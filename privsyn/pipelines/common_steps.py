@@ -210,8 +210,8 @@ def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list
     return one_way_marginals.count_exactly(rows, queries, request.threads)
 
 
-def _plan_for_most_cells(uncut: Request) -> Domain:
-    """Return the domain of the one-ways, with the most cells that a column on a ladder may get."""
+def _plan_for_chosen_cells(uncut: Request) -> Domain:
+    """Return the domain by which the one-ways share noise, with about the cells that a column on a ladder gets."""
     ladder, domain = {codec.attribute for codec in uncut.encoding.on_ladder}, uncut.public.measured_alone
     return Domain.of({a: n + PARTS * (a in ladder) for a, n in zip(domain.attributes, domain.sizes, strict=True)})
 
@@ -228,7 +228,7 @@ def plan_one_ways(request: Request, inputs: Inputs, rho: Fraction) -> list[Query
     """Plan one query per column; the noise is planned before cells are cut, so it does not depend on the cuts."""
     panel, uncut = request.spec.panel, request.cut_cells(())
     planned = one_way_marginals.plan_queries(
-        _plan_for_most_cells(uncut),
+        _plan_for_chosen_cells(uncut),
         rho,
         request.records,
         equal=get_division(request) == "equal",

@@ -48,9 +48,9 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     if request.table_pairs and request.spec.improves is None:
         steps = table_pairs.build_steps(request)
     else:
-        steps = connect(fund(_choose_mechanism(request)(request), split_budget(request)))
+        steps = follow_cuts(connect(fund(_choose_mechanism(request)(request), split_budget(request))))
     check_shares(steps)
-    return follow_cuts(steps)
+    return steps
 
 
 def _choose_mechanism(request: Request) -> MechanismSteps:

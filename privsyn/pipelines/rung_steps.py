@@ -33,6 +33,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.storage.released_files import CUTS_FILE
 from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at, tabulate_cuts
@@ -42,7 +43,6 @@ from privsyn.tasks.steps import one_way_marginals
 
 RUNG_COUNTS, CHOOSE = "cell_counts", "find_full_cells"
 CUTS, FINER = f"{CHOOSE}.cuts", "encode_finer"
-CUTS_FILE = "marginals/cut_cells.parquet"
 
 NUMBERS_OF = {
     "encoded_rows": "numbers",

@@ -27,6 +27,7 @@ from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines import panel
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
+from privsyn.pipelines.rung_steps import follow_cuts
 from privsyn.pipelines.synthesis_steps import (
     BESIDE_CONSISTENT,
     MAKE_CONSISTENT,
@@ -68,8 +69,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 def _plan(steps: Sequence[Step], pair_request: Request) -> tuple[Step, ...]:
-    """Return the steps of a table pair, with its budget and the looks that they read."""
-    return connect(fund(steps, split_budget(pair_request)))
+    """Return the steps of a table pair, with its budget, the looks that they read and the cells that it chose."""
+    return follow_cuts(connect(fund(steps, split_budget(pair_request))))
 
 
 def name_step(table: str, step: str) -> str:
@@ -107,6 +108,8 @@ def _place(request: Request, step: Step, child: str, names: Mapping[str, str]) -
         step,
         name=names.get(step.name, step.name),
         inputs=(*map(place, step.inputs), *first),
+        cuts=place(step.cuts) if step.cuts else "",
+        finer_inputs={place(table): place(finer) for table, finer in step.finer_inputs.items()},
         looks={},
         shares={},
         splits_budget_of="",

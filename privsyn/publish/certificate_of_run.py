@@ -77,6 +77,13 @@ PRIOR_PROMISE = (
 )
 """How a prior changes the promise."""
 
+CELLS_PROMISE = (
+    "The released counts of an earlier release chose the cells of these columns, so no look of this release chose them "
+    "and none was paid for. The cells repeat what that release says of the persons in it: the total of the data set "
+    "bounds both together, not the epsilon of this release alone."
+)
+"""How cells of an earlier release change the promise."""
+
 TOTALS_PROMISE = (
     "The totals are declared public. They are constants of this release, which never compares them with the private "
     "table. Given them, the guarantee holds for every pair of neighbouring tables, with these totals or not. It does "
@@ -144,6 +151,9 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         targets=spec.targets() or None,
         improves=None if spec.improves is None else [look.run for look in spec.improves.earlier],
         prior=None if spec.prior is None else {**spec.prior.public(), "promise": PRIOR_PROMISE},
+        cells=None
+        if spec.cells is None
+        else {"run": spec.cells.run, "columns": list(spec.cells.columns), "promise": CELLS_PROMISE},
         totals=list_stated_totals(spec),
         not_measured={"columns": list(unmeasured), "promise": UNMEASURED_PROMISE} if unmeasured else None,
         relations=relations,

@@ -34,7 +34,6 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.registry import plan_release
-from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.pipelines.table_pairs import name_step
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.formats.described import list_files
@@ -51,6 +50,7 @@ from privsyn.publish.related_pairs import (
 from privsyn.publish.release_note import release_note
 from privsyn.storage.records import FormatsRecord, Records, write_json
 from privsyn.storage.released_files import (
+    CUTS_FILE,
     find_release,
     read_certificate,
     read_manifest,

@@ -11,6 +11,8 @@ import hashlib
 import io
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,19 +23,28 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.csv_options import CsvOptions
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.linked_tables import list_further_tables
+from privsyn.data_contracts.prior import ColumnCells, EarlierCells, Prior
 from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.data_contracts.totals import PublicFile
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.private_table import Source
-from privsyn.storage.released_files import check_measured, check_released_file, read_manifest_if_readable
+from privsyn.storage.released_files import (
+    CUTS_FILE,
+    check_measured,
+    check_released_file,
+    read_manifest_if_readable,
+    read_public_spec,
+)
 from privsyn.storage.table_files import is_parquet, refuse_url
-from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.codecs.numbers import get_short_float
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
 
 MAX_BYTES = 4 << 30
@@ -175,6 +186,57 @@ def locate_public_file(prior: Prior) -> Path:
     if path.stat().st_size > MAX_BYTES:
         raise RequestError(f"{path.name} is larger than {MAX_BYTES >> 30} GiB", "Take a sample of it", field)
     return path
+
+
+def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, list[PublicFile]]:
+    """Return the cells of a release for the spec's columns that a first look would cut, and their released files.
+
+    Only released counts made these cells.  Raises RequestError if the folder is not a release, or described or cut one
+    of these columns in another way.
+    """
+    manifest, field = read_manifest_if_readable(folder), "cells.release"
+    if manifest is None:
+        raise RequestError(f"{folder.name} is not the folder of a release", "Name a released folder", field)
+    earlier = read_public_spec(manifest, field)
+    cuts, files = {} if earlier.cells is None else dict(earlier.cells.columns), ["manifest.json"]
+    for table in (None, *list_further_tables(earlier.tables)):
+        name = CUTS_FILE if table is None else CUTS_FILE.replace("/", f"/{table}/")
+        if name in manifest.files:
+            cuts = _read_cut_columns(check_released_file(folder, manifest, name, field), field) | cuts
+            files.append(name)
+    known: dict[str, Any] = {}
+    for table_pair in (earlier, *earlier.table_pairs.values()):
+        known |= table_pair.released_columns
+    chosen = {}
+    for asked in spec.table_pairs.values() or [spec]:
+        for column in (codec.attribute for codec in plan(asked).on_ladder):
+            if column not in known or column not in cuts:
+                problem, cure = f"{manifest.run} has no cells of the column {column!r}", "Name another release"
+                raise RequestError(problem, f"{cure}, or take the field out", field)
+            ours, theirs = (c.model_dump(exclude={*COLUMN_WORDS}) for c in (asked.columns[column], known[column]))
+            if ours != theirs:
+                problem = f"{manifest.run} described the column {column!r} in another way, such as by other bounds"
+                raise RequestError(problem, "Describe it as that release did, or take the field out", field)
+            chosen[column] = cuts[column]
+    if not chosen:
+        raise RequestError("no column has cells that a first look would choose", "Take the field out", field)
+    places = [folder / name for name in files]
+    listed = [PublicFile(field=field, path=str(path), sha256=compute_sha256(path)) for path in places]
+    return EarlierCells(run=manifest.run, columns=chosen), listed
+
+
+def _read_cut_columns(path: Path, field: str) -> dict[str, ColumnCells]:
+    """Return the cells in a released file, by column."""
+    try:
+        cuts = sorted(read_cuts(pq.read_table(path)))
+    except (OSError, TypeError, pa.ArrowException):
+        raise RequestError(f"{path.name} cannot be read", "Get the folder again from its publisher", field) from None
+    cells = {}
+    for name, cells_of in groupby(cuts, key=attrgetter("attribute")):
+        column = list(cells_of)
+        doubtful = tuple(number for number, cut in enumerate(column) if cut.doubtful)
+        cells[name] = ColumnCells(low=tuple(cut.low for cut in column), doubtful=doubtful)
+    return cells
 
 
 def compute_sha256(path: Path) -> str:

@@ -29,6 +29,7 @@ from privsyn.sources.public_table import (
     ListedFile,
     compute_sha256,
     locate_public_file,
+    read_earlier_cells,
     read_listed_file,
     read_records,
     refuse_private_file,
@@ -142,7 +143,7 @@ MOST_DIGITS = 18
 
 
 def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """Return the spec with the rows of its lookup and total files, and the path and hash of its prior.
+    """Return the spec with the rows of its lookup and total files, its earlier cells, and the hash of its prior.
 
     Paths are relative to ``folder``; ``public_files`` lists the files read.  Raises RequestError (exit 2) for a file
     that cannot be read, lacks a column or has a value that does not fit.  Raises RequestError also for a file that does
@@ -173,7 +174,11 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
             spec = ReleaseSpec.model_validate({**content, **{name: value for name, value in filled.items() if value}})
         except ValidationError as error:
             raise messages.request_error(messages.from_validation(error, {})) from None
-    return spec
+    if spec.cells is None or not spec.cells.release:
+        return spec
+    return spec.with_cells(
+        *read_earlier_cells(folder.absolute() / expand_path(spec.cells.release, "cells.release"), spec)
+    )
 
 
 def _list_named_files(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,9 @@ _Model = TypeVar("_Model", Certificate, Manifest)
 SYNTHETIC = "synthetic.parquet"
 """The synthetic table in a released folder; in parts, ``synthetic/part-00000.parquet`` .. instead."""
 
+CUTS_FILE = "marginals/cut_cells.parquet"
+"""The cells that a first look chose, in a released folder."""
+
 _PART = re.compile(r"synthetic/part-[0-9]+\.parquet")
 
 NOT_KNOWN = "not-known"
@@ -110,6 +113,8 @@ def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
     content = {**manifest.spec, **hide_places(manifest.spec.get("tables"))}
     if isinstance(content.get("prior"), dict):  # a received folder must not choose a local file
         content["prior"] = {name: v for name, v in content["prior"].items() if name not in ("table", "release")}
+    if isinstance(content.get("cells"), dict):
+        content["cells"] = {name: v for name, v in content["cells"].items() if name != "release"}
     if isinstance(content.get("synthesis"), dict):
         content["synthesis"] = {name: value for name, value in content["synthesis"].items() if name != "kappa"}
     try:

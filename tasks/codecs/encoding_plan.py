@@ -313,7 +313,7 @@ class ColumnCodecs:
     """The rules of a spec and the codecs of its columns; each codec is made when first requested.
 
     ``two_celled``: columns with the cells of releases made before wide bins had more.  ``cuts``: the cells of ladder
-    columns, as a first look made them.
+    columns, as a first look made them.  Cells that the spec takes from an earlier release need no look.
     """
 
     def __init__(self, spec: ReleaseSpec, two_celled: Collection[str] = (), cuts: Collection[CutCell] = ()) -> None:
@@ -331,8 +331,11 @@ class ColumnCodecs:
         """Return the codecs of a column: its own codec and the codecs of its derived attributes."""
         if name not in self._made:
             every = {edge for by_column in self._thresholds for edge in by_column.get(name, ())}
-            thresholds = _drop_repeated(every, self.spec.columns[name])
-            self._made[name] = _build_codecs(name, self.spec, thresholds, self._two_celled, self._cuts.get(name, []))
+            thresholds, earlier = _drop_repeated(every, self.spec.columns[name]), _list_earlier_cells(self.spec, name)
+            cuts = self._cuts.get(name, earlier)
+            self._made[name] = codecs = _build_codecs(name, self.spec, thresholds, self._two_celled, cuts)
+            if earlier and isinstance(codecs[0], OrderedCodec):
+                codecs[0].on_ladder = False
         return self._made[name]
 
 
@@ -447,7 +450,7 @@ def _build_codecs(
             column, rungs = stepped, _choose_rungs(stepped, spec, name)
         else:  # thresholds within a step need the stored values
             rungs = ()
-    if len(cuts) == 1:  # the first look kept the column's own cells
+    if len(cuts) == 1 or not rungs:  # the first look kept the column's own cells
         rungs, cuts = (), ()
     match column:
         case IntegerColumn():
@@ -493,6 +496,14 @@ def _build_codecs(
         case CategoricalColumn():
             return [CategoricalCodec(name, column)]
     raise TypeError(f"{name!r} is not a released column")
+
+
+def _list_earlier_cells(spec: ReleaseSpec, name: str) -> list[CutCell]:
+    """Return the column's cells that the spec takes from an earlier release."""
+    if spec.cells is None or name not in spec.cells.columns:
+        return []
+    cells = spec.cells.columns[name]
+    return [CutCell(name, low, number in cells.doubtful) for number, low in enumerate(cells.low)]
 
 
 def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
@@ -61,14 +62,20 @@ def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
     return plan.on_ladder
 
 
-def count_most_cells(codec: OrderedCodec) -> int:
-    """Return the largest number of cells of a column after the first look; it follows from the spec alone.
+def _count_added_cells(codec: OrderedCodec) -> int:
+    """Return the most cells that a first look adds to a column's codes; it follows from the spec alone.
 
     Each rung begins a cell.  Rungs with rows have at most 2 PARTS cells in all, since widths are powers of two; other
     rungs have halves of equal bins.
     """
     low, high = codec.bounds
-    return codec.size + 2 * PARTS + 2 * math.ceil((high - low) / codec.frame[1])
+    return 2 * PARTS + 2 * math.ceil((high - low) / codec.frame[1])
+
+
+def bound_domain(plan: EncodingPlan) -> Domain:
+    """Return the fine domain with the most codes that a first look may give each attribute, from the spec alone."""
+    most = {codec.attribute: codec.size + _count_added_cells(codec) for codec in plan.on_ladder}
+    return Domain.of({a: most.get(a, n) for a, n in zip(plan.domain.attributes, plan.domain.sizes, strict=True)})
 
 
 def choose_cells(

@@ -162,7 +162,8 @@ def format_markdown(results: Comparison) -> str:
         f"**{results.notice}**",
         "",
         f"{results.rows_real:,} rows, {len(results.columns)} columns{hold_out}; delta {results.delta:g}, "
-        f"{escape_text(results.unit_of_protection)}; {results.seeds} seeds. Wall times: {results.machine}.",
+        f"{escape_text(results.unit_of_protection)}; {results.seeds} seeds. Wall times: {results.machine}."
+        f" {results.cells}".rstrip(),
         "",
     ]
     notes = [f"\n{sentence}" for sentence in describe_missing(results)]

@@ -204,6 +204,7 @@ VALUES: dict[str, Any] = {
         }
     },
     "prior": {"prior": STATED_PRIOR},
+    "cells": {"cells": {"run": "people-1", "columns": {"age": {"low": [0, 20, 40, 90], "doubtful": [3]}}}},
     "mechanism.group": ["region"],
     "mechanism.large": ["region"],
     "totals": {

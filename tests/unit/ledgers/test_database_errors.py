@@ -36,7 +36,7 @@ OF_A_FILE = [
 
 def said(text: str, *, is_file: bool) -> list[str]:
     error = OSError(f"connection to {ADDRESS} failed: {text}")
-    return [str(part) for part in describe_database_error(error, is_file=is_file)]
+    return [SHELL.render(part) for part in describe_database_error(error, is_file=is_file)]
 
 
 @pytest.mark.parametrize(("text", "problem", "cure"), OF_A_SERVER)

@@ -15,23 +15,26 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
+from privsyn.api.check import check
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.receipts import Query
+from privsyn.engine.checks import compute_row_bytes
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.rung_steps import RUNG_COUNTS
+from privsyn.pipelines.rung_steps import CUTS, RUNG_COUNTS
+from privsyn.sources.open_source import open_source
 from privsyn.sources.public_table import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
 from privsyn.tasks.estimation.rungs import (
     NOISE_A_PART,
+    bound_domain,
     choose_cells,
-    count_most_cells,
     list_looked_at,
     read_cuts,
     tabulate_cuts,
@@ -39,7 +42,7 @@ from privsyn.tasks.estimation.rungs import (
 from privsyn.tasks.steps.encode import iterate_kept_batches
 from tests.support.answered import released
 from tests.support.linked_records import choose_and_encode
-from tests.support.linked_tables import make_tables_spec, make_tree_content, make_visits_content
+from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content, make_visits_content
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
 from tests.support.specs import make_spec
 from tests.unit.answers.test_computed import Asked
@@ -217,15 +220,40 @@ def test_bounds_may_be_far_wider_than_the_data(width: int) -> None:
         assert made[name].std() < 1.5 * real.std()
 
 
-def test_cells_are_at_most_as_many_as_the_plan_says() -> None:
-    rng = np.random.default_rng(1)
-    column = {"kind": "integer", "min": -(10**6), "max": 10**6}
-    made = plan_one(column)
-    (codec,) = list_looked_at(made)
-    for _ in range(50):
-        counts = rng.normal(0, 30, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, 0.05))
-        cuts = choose_cells([codec], look(counts, 30.0), {"x": 1.0})
-        assert plan(make_spec({"x": column}), cuts=cuts).domain.size("x") <= count_most_cells(codec)
+MOST: dict[str, dict[str, Any]] = {
+    "integers": {"kind": "integer", "min": -(10**6), "max": 10**6, "exact": [-(10**7)]},
+    "reals": {"kind": "number", "min": 0, "max": 1e9, "nullable": True},
+    "money": {"kind": "number", "min": -5e6, "max": 5e6, "decimals": 2},
+    "days": {"kind": "date", "min": "1900-01-01", "max": "2020-12-31"},
+}
+
+
+@pytest.mark.parametrize("kind", MOST)
+def test_cells_are_at_most_as_many_as_the_plan_says(kind: str) -> None:
+    """Memory, disk and spec check count with this public bound; rules' and questions' barriers count in it."""
+    rng, never = np.random.default_rng(1), {"integers": "x > 77", "reals": "x > 0.5", "money": "x > 12.34"}.get(kind)
+    asked = make_spec({"x": MOST[kind], "y": WEIGHT}, rules=[{"never": never}] if never else [])
+    uncut = Request(asked)
+    codec = next(codec for codec in list_looked_at(uncut.encoding) if codec.attribute == "x")
+    most, noise, reached = bound_domain(uncut.encoding).size("x"), (100.0, 10.0, 1.0), 0
+    for sigma in noise * 12:
+        counts = rng.normal(0, sigma, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, rng.choice([0.02, 1.0])))
+        cuts = choose_cells([codec], look(counts, sigma), {"x": sigma / 10})
+        reached = max(reached, uncut.cut_cells(tuple(cuts)).encoding.domain.size("x"))
+    assert codec.size < reached <= most
+    report = check(asked)
+    (line,) = (line for line in report.columns if line.column == "x")
+    assert line.chosen and line.codes == most and report.columns_rows()[0][2] == f"at most {most}"
+
+
+def test_disk_is_reserved_for_the_most_cells() -> None:
+    """Codes of few rungs fit in a byte, and codes of the cells chosen from them may not."""
+    rules = [{"never": f"x > {100_000 + 7 * i} and y < {i}"} for i in range(1, 90)]
+    asked = Request(make_spec({"x": {"kind": "integer", "min": 0, "max": 10**6}, "y": WEIGHT}, rules=rules))
+    sizes = (asked.encoding.domain.size("x"), bound_domain(asked.encoding).size("x"))
+    assert sizes[0] <= 256 < sizes[1]
+    fewer = replace(asked, spec=asked.spec.without_ladder())
+    assert compute_row_bytes(asked) >= compute_row_bytes(fewer) + 3
 
 
 def test_relations_inside_a_rung_are_kept_and_the_release_knows_its_cells() -> None:
@@ -379,10 +407,40 @@ def release_panel(asked: Any, panel: pa.Table) -> pa.Table:
     return MemoryRun(request, build_steps(request), draw_from_seed(0), access).run()["decode"]["synthetic"]
 
 
-def test_two_tables_have_the_look_and_three_have_not() -> None:
-    for content, looks in ((make_visits_content(), 1), (make_tree_content(), 0)):
-        asked = Request(make_tables_spec(content))
-        assert sum(step.name.endswith(RUNG_COUNTS) for step in build_steps(asked)) == looks
+def test_each_pair_of_tables_has_its_own_look() -> None:
+    """Of three tables and more each pair's steps read its own cells, whose file lies beside its counts."""
+    for content, tables in ((make_visits_content(), [""]), (make_tree_content(), ["", "drugs__"])):
+        steps = build_steps(Request(make_tables_spec(content)))
+        looks = [step for step in steps if step.name.endswith(RUNG_COUNTS)]
+        assert [look.name for look in looks] == [f"{table}{RUNG_COUNTS}" for table in tables]
+        cut = {step.name: step.cuts for step in steps if step.cuts}
+        assert all(cuts == f"{name[: name.rfind('__') + 2 if '__' in name else 0]}{CUTS}" for name, cuts in cut.items())
+        files = {file.name for step in steps for file in step.published.values() if "cut_cells" in file.name}
+        assert files == {f"marginals/{table.replace('__', '/')}cut_cells.parquet" for table in tables}
+
+
+def test_wide_bounds_cost_a_tree_of_tables_little() -> None:
+    """Prices of drugs, two tables below persons, and incomes above them, in a hundredth of their bounds."""
+    tables = make_tree(1_500)
+    full = pc.equal(tables["drugs"]["dose"], 1).to_numpy(zero_copy_only=False)
+    price = np.round(np.exp(np.random.default_rng(0).normal(3.4 + 0.2 * full, 0.3)), 1)
+    tables["drugs"] = tables["drugs"].append_column("price", pa.array(price))
+    content = make_tree_content()
+    content["drugs"]["columns"]["price"] = {"kind": "number", "min": 0, "max": 30_000, "decimals": 1}
+    content["visits"]["columns"]["income"] = {"kind": "number", "min": 0, "max": 10_000, "decimals": 1}
+    asked = make_tables_spec(content, privacy={"epsilon": 3.0, "delta": 1e-9})
+    made = {}
+    for name, spec in (("chosen", asked), ("equal", asked.without_ladder())):
+        source = open_source(tables, spec)
+        request = Request(spec, tuple(c for c in source.columns if c in spec.released_columns), 1)
+        further = {name: of_table.batches for name, of_table in source.further_tables.items()}
+        access = PrivateAccess(source.batches, further_tables=further)
+        steps = MemoryRun(request, build_steps(request), draw_from_seed(0), access).run()
+        made[name] = steps["drugs__decode"]["synthetic"]["price"].to_numpy(), steps["decode"]["synthetic"]["income"]
+    errors = {name: abs(np.median(prices) - np.median(price)) for name, (prices, _) in made.items()}
+    assert errors["chosen"] < 0.15 * np.median(price) < errors["equal"]
+    income = tables["visits"]["income"].to_numpy()
+    assert abs(np.median(made["chosen"][1]) - np.median(income)) < 0.15 * np.median(income)
 
 
 def test_rows_of_a_prior_are_read_in_the_chosen_cells(tmp_path: Path) -> None:
