@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from privsyn.base.wording import API
 from privsyn.ledgers.database import describe_database_error, is_gone
 
 ADDRESS = "postgresql://privsyn:hunter2@db.example.org/privsyn"
@@ -36,7 +37,7 @@ OF_A_FILE = [
 
 def said(text: str, *, is_file: bool) -> list[str]:
     error = OSError(f"connection to {ADDRESS} failed: {text}")
-    return [SHELL.render(part) for part in describe_database_error(error, is_file=is_file)]
+    return [API.text(part) for part in describe_database_error(error, is_file=is_file)]
 
 
 @pytest.mark.parametrize(("text", "problem", "cure"), OF_A_SERVER)
