@@ -355,7 +355,7 @@ def print_misread(private_folder: Path, spec: Path) -> None:
     from privsyn.publish.folder import count_repairs
     from privsyn.specs.misread import list_misread_columns
 
-    if not sys.stderr.isatty():
+    if not is_on_terminal():
         return
     repairs = count_repairs(private_folder)
     columns = [misread.sentence() for misread in list_misread_columns(repairs.counts, repairs.rows, A_FEW)]
@@ -602,3 +602,8 @@ def confirm(first_charge: FirstCharge, rows_about: int | None) -> None:
     if not wanted:
         people.print("Nothing was read, nothing was charged. (--yes does not ask; --dry-run only prints this.)")
         raise typer.Exit(1)
+
+
+def is_on_terminal() -> bool:
+    """Return whether standard error is a terminal."""
+    return sys.stderr.isatty()

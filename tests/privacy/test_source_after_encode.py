@@ -249,6 +249,6 @@ def test_37_a_disk_that_may_not_hold_the_codes_is_refused_before_the_charge(
     pq.write_table(make_wages(), path)
     usage = type("Usage", (), {"free": 1_000})
     monkeypatch.setattr("privsyn.engine.checks.shutil.disk_usage", lambda place: usage)
-    with pytest.raises(RequestError, match=r"GB free, and the rows in codes may need .*PRIVATE"):
+    with pytest.raises(RequestError, match=r"GB free, and the encoded rows may need .*PRIVATE"):
         run(make_spec(COLUMNS, data=str(path), **PRIVACY, **QUICK))
     assert not Ledger(Settings().ledger).entries()
