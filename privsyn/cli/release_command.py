@@ -605,5 +605,5 @@ def confirm(first_charge: FirstCharge, rows_about: int | None) -> None:
 
 
 def is_on_terminal() -> bool:
-    """Return whether standard error is a terminal."""
+    """Return whether standard error is a terminal, even if variables ask Rich to pretend."""
     return sys.stderr.isatty()

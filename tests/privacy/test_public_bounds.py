@@ -181,6 +181,7 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     earlier = [{"run": "people-1", "epsilon": 1.0, "delta": 1e-9}]
     targets["improves"] = {"earlier": earlier, "epsilon": 0.5, "delta": 1e-9}
     targets["prior"] = STATED_PRIOR
+    targets["cells"] = {"run": "people-1", "columns": {"age": {"low": [0.0, 18.0, 65.0]}}}
     targets["totals"] = [{"rows": 9, "statement": "Rows that anybody may count."}]
     targets["together"], targets["like"] = [["age", "older"]], "source"
     targets["compare"] = [["age", "older"]]
