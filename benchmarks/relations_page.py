@@ -134,6 +134,9 @@ def _show(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.3f}".replace("0.", ".", 1)
 
 
+TITLE_LINES = 2
+
+
 def list_lines(store: Store) -> Iterator[str]:
     """Yield all that is between the markers."""
     means = compute_means(store)
@@ -141,8 +144,9 @@ def list_lines(store: Store) -> Iterator[str]:
     for name, tables in LISTS.items():
         yield from ("", f"### {name}", "")
         yield from list_tables(means, tables)
-    yield from ("", "### Google's dpsynth at epsilon 1", "")
-    yield from list_dpsynth(store, means)
+    lines = list(list_dpsynth(store, means))
+    if len(lines) > TITLE_LINES:
+        yield from ("", "### Google's dpsynth at epsilon 1", "", *lines)
 
 
 def main() -> None:
