@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.peers import LIMITS, NOT_DONE, Limits, name_outcome
-from benchmarks.relations import DPSYNTH, Given, run_binned
+from benchmarks.relations import DPSYNTH, PublicTable, run_binned
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -130,11 +130,11 @@ def release_by_peer(name: str, spec: ReleaseSpec, table: pa.Table, seed: int, mi
     columns["since"] = {"kind": "integer", **days}
     numbers = to_numbers(table.to_pandas())
     arrays = {c: pa.array(numbers[c], pa.int64() if columns[c]["kind"] == "integer" else None) for c in numbers}
-    given = Given("bounds", pa.table({c: table[c] if c == "sex" else arrays[c] for c in columns}), columns)
+    public = PublicTable("bounds", pa.table({c: table[c] if c == "sex" else arrays[c] for c in columns}), columns)
     epsilon = float(spec.privacy.epsilon)
     with tempfile.TemporaryDirectory() as folder:
         limits = Limits(minutes * 60, LIMITS.megabytes)
-        made, _, cpu, _ = run_binned(given, name, epsilon, seed, Path(folder) / "log", limits=limits)
+        made, _, cpu, _ = run_binned(public, name, epsilon, seed, Path(folder) / "log", limits=limits)
     frame = made.to_pandas().drop(columns="sex").astype(float)
     frame.attrs["cpu"] = cpu
     return frame

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks import compare_page
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
-from benchmarks.compare_tables import Given, figures, given, real_figures
+from benchmarks.compare_tables import SplitTable, figures, load_split_table, real_figures
 from benchmarks.peers import NOT_DONE, PEERS, SHORT, name_outcome
 from benchmarks.tables import keep_present
 from privsyn.evaluation.comparison.method import Method, MethodInput
@@ -97,7 +97,7 @@ def method_version(method: str) -> str:
 
 def run_job(job: Job) -> Run:
     """Run one method on one table and score what it made; a method that is stopped or fails is a result as well."""
-    table = given(job.table)
+    table = load_split_table(job.table)
     blank = Run(job.method, method_version(job.method), job.table, job.epsilon, job.seed, "done", machine=machine())
     run = _peer if job.method in PEERS else _ours
     try:
@@ -106,17 +106,17 @@ def run_job(job: Job) -> Run:
         return replace(blank, outcome=name_outcome(error), detail=str(error))
 
 
-def _peer(job: Job, table: Given, blank: Run) -> Run:
+def _peer(job: Job, table: SplitTable, blank: Run) -> Run:
     made, used = PEERS[job.method].run(table.trial(job.epsilon, job.seed))
     found = figures(table, made.table)
     return replace(blank, figures=found, wall=used.wall, cpu=used.cpu, peak_mb=used.peak_mb)
 
 
-def _ours(job: Job, table: Given, blank: Run) -> Run:
+def _ours(job: Job, table: SplitTable, blank: Run) -> Run:
     return measured(METHODS[job.method], table, table.trial(job.epsilon, job.seed), blank)
 
 
-def measured(method: Method, table: Given, trial: MethodInput, blank: Run) -> Run:
+def measured(method: Method, table: SplitTable, trial: MethodInput, blank: Run) -> Run:
     """Return a run of one of this project's methods, compiled by a run on few rows before its time is taken."""
     few = CodeTable(table.train.domain, tuple(c[:WARM_UP_ROWS].copy() for c in table.train.columns))
     method.run(replace(trial, rows=few))
@@ -141,7 +141,7 @@ def _peak_mb() -> float:
 
 def real_rows(name: str) -> Run:
     """Return the SVM trained on the real rows, and the error of the most frequent label."""
-    return Run(REAL, "", name, 0.0, 0, "done", real_figures(given(name)), machine=machine())
+    return Run(REAL, "", name, 0.0, 0, "done", real_figures(load_split_table(name)), machine=machine())
 
 
 def run_all(store: Store, wanted: Iterator[Job], again: Sequence[str] = ()) -> None:

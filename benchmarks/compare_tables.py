@@ -33,7 +33,7 @@ SUBSET = "national2019-demographic"
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class SplitTable:
     """A table as every method gets it: training and hold-out rows in codes of the public bins, and the workloads."""
 
     name: str
@@ -62,7 +62,7 @@ class Given:
 
 
 @cache
-def given(name: str) -> Given:
+def load_split_table(name: str) -> SplitTable:
     """Return the table by the public rule, split by a public seed; SUBSET has no hold-out."""
     source = "national2019" if name == SUBSET else name
     spec, rows = table_spec(source), rows_of(source).bins
@@ -70,7 +70,7 @@ def given(name: str) -> Given:
     train, holdout = (only(rows, DEMOGRAPHIC), None) if name == SUBSET else split(rows, HOLDOUT_SHARE, SPLIT_SEED)
     triples = draw_cliques(train.domain, 3, TRIPLES, 0)
     queries = draw_privsyn_queries(train.domain)
-    return Given(
+    return SplitTable(
         name,
         train,
         holdout,
@@ -91,7 +91,7 @@ def only(table: CodeTable, attributes: Sequence[str]) -> CodeTable:
     return CodeTable(Domain.of({a: table.domain.size(a) for a in chosen}), tuple(table.column(a) for a in chosen))
 
 
-def figures(table: Given, made: CodeTable) -> dict[str, float]:
+def figures(table: SplitTable, made: CodeTable) -> dict[str, float]:
     """Return the metrics of a synthetic table.
 
     L1 errors and range queries against the training rows, the SVM on the hold-out rows; where there are the demographic
@@ -110,7 +110,7 @@ def figures(table: Given, made: CodeTable) -> dict[str, float]:
     return found
 
 
-def real_figures(table: Given) -> dict[str, float]:
+def real_figures(table: SplitTable) -> dict[str, float]:
     """Return the SVM trained on the real rows, and the error of the most frequent label; {} without a hold-out."""
     if table.holdout is None:
         return {}

@@ -324,10 +324,10 @@ def _counts(
     tally.add(found.low, found.high, real, (rows, 1.96 * np.sqrt(rows * (1 - rows / n))))
 
 
-def _shares(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: str, of: str) -> None:
-    value = mine.codecs[of].decode(np.zeros(1, dtype=np.int64), np.random.default_rng(0))[of][0].as_py()
-    event = read_condition(f"`{of}` is null" if value is None else f"`{of}` == {value!r}", mine.language)
-    asked = Question.of(mine, (by,), None, (of,))
+def _shares(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: str, column: str) -> None:
+    value = mine.codecs[column].decode(np.zeros(1, dtype=np.int64), np.random.default_rng(0))[column][0].as_py()
+    event = read_condition(f"`{column}` is null" if value is None else f"`{column}` == {value!r}", mine.language)
+    asked = Question.of(mine, (by,), None, (column,))
     found = answer_shares(asked, event, LEVEL)
     at, part = _shown(found, asked), []
     for released in (truth, mine):

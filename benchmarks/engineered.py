@@ -94,17 +94,17 @@ def fire_columns() -> Content:
 
 
 @cache
-def register(of: str, columns: tuple[str, ...]) -> list[list[Any]]:
+def register(key: str, columns: tuple[str, ...]) -> list[list[Any]]:
     """Return for every value of a column the values of ``columns`` that it has most often.
 
     A stand-in for a public register: it is made from the table, which is public here.
     """
-    frame = pq.read_table(FOLDER / "fire2016.parquet", columns=[of, *columns]).to_pandas()
-    listed = fire_columns()[of]["values"]
+    frame = pq.read_table(FOLDER / "fire2016.parquet", columns=[key, *columns]).to_pandas()
+    listed = fire_columns()[key]["values"]
     known = {}
     for name in columns:
-        counts = frame.groupby([of, name], observed=True).size().reset_index(name="rows").sort_values("rows")
-        last = counts.drop_duplicates(of, keep="last").set_index(of)[name]
+        counts = frame.groupby([key, name], observed=True).size().reset_index(name="rows").sort_values("rows")
+        last = counts.drop_duplicates(key, keep="last").set_index(key)[name]
         common = frame[name].mode()[0]
         known[name] = [last.get(value, common) for value in listed]
     return [[value, *(_plain(known[name][i]) for name in columns)] for i, value in enumerate(listed)]

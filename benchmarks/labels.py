@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import relations
 from benchmarks.peers import PeerError
-from benchmarks.relations import BINNED, CHARACTERS, CHOOSING, CUT, OF_LABEL, Given
+from benchmarks.relations import BINNED, CHARACTERS, CHOOSING, CUT, OF_LABEL, PublicTable
 from benchmarks.relations_figures import compute_figures
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -85,17 +85,17 @@ SHOWN = {
 """Methods of the page -> their titles."""
 
 
-def halve(given: Given) -> tuple[Given, pa.Table]:
+def halve(public: PublicTable) -> tuple[PublicTable, pa.Table]:
     """Return the rows for releases, with what is public of the table, and the rows that none sees."""
-    order = np.random.default_rng(0).permutation(given.table.num_rows)
-    cut = int(HOLDOUT_SHARE * given.table.num_rows)
-    train, test = given.table.take(np.sort(order[cut:])), given.table.take(np.sort(order[:cut]))
-    return Given(given.name, train, given.columns), test
+    order = np.random.default_rng(0).permutation(public.table.num_rows)
+    cut = int(HOLDOUT_SHARE * public.table.num_rows)
+    train, test = public.table.take(np.sort(order[cut:])), public.table.take(np.sort(order[:cut]))
+    return PublicTable(public.name, train, public.columns), test
 
 
-def list_labels(given: Given) -> list[str]:
+def list_labels(public: PublicTable) -> list[str]:
     """Return the columns of 2 to MOST_LEVELS levels, MOST_LABELS at most."""
-    levels = {c: pa.compute.count_distinct(given.table[c], mode="all").as_py() for c in given.columns}
+    levels = {c: pa.compute.count_distinct(public.table[c], mode="all").as_py() for c in public.columns}
     found = [c for c, n in levels.items() if 2 <= n <= MOST_LEVELS]
     kept = np.unique(np.linspace(0, len(found) - 1, min(len(found), MOST_LABELS)).round().astype(int))
     return [found[i] for i in kept]
@@ -104,14 +104,14 @@ def list_labels(given: Given) -> list[str]:
 class Coder:
     """Turns tables into features and labels, by the values of the real rows."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, public: PublicTable) -> None:
         self._values: dict[str, list[str]] = {}
         self._edges: dict[str, np.ndarray] = {}
-        for name, column in given.columns.items():
+        for name, column in public.columns.items():
             if column["kind"] == "categorical":
                 self._values[name] = [str(v) for v in column["values"]]
             else:
-                numbers = given.table[name].drop_null().to_numpy().astype(np.float64)
+                numbers = public.table[name].drop_null().to_numpy().astype(np.float64)
                 self._edges[name] = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
 
     def read(self, table: pa.Table) -> tuple[dict[str, np.ndarray], CodeTable]:
@@ -139,10 +139,10 @@ def score(coder: Coder, made: pa.Table, test: pa.Table, label: str) -> tuple[flo
     wanted, told = (np.nan_to_num(np.rint(columns[label]), nan=NULL) for columns in (real, numbers))
     levels = np.unique(np.concatenate([wanted, told]))
 
-    def label_last(table: CodeTable, of: np.ndarray) -> CodeTable:
+    def label_last(table: CodeTable, values: np.ndarray) -> CodeTable:
         others = [a for a in table.domain.attributes if a != label]
         domain = Domain.of({**{a: table.domain.size(a) for a in others}, label: len(levels)})
-        own = np.searchsorted(levels, of).astype(choose_code_dtype(len(levels)))
+        own = np.searchsorted(levels, values).astype(choose_code_dtype(len(levels)))
         return CodeTable(domain, (*(table.column(a) for a in others), own))
 
     svm = compute_svm_error(label_last(codes, told), label_last(real_codes, wanted), label)
@@ -169,42 +169,42 @@ def _take_some(table: pa.Table) -> pa.Table:
     return table.take(np.random.default_rng(0).choice(table.num_rows, MOST_ROWS, replace=False))
 
 
-def write_spec(given: Given, method: str, epsilon: float, label: str) -> ReleaseSpec:
+def write_spec(public: PublicTable, method: str, epsilon: float, label: str) -> ReleaseSpec:
     """Return the spec of one of OURS."""
-    content = {**given.spec(epsilon).model_dump(mode="json", include={"dataset", "unit", "privacy", "budget"})}
-    content |= {"columns": given.columns, **OURS[method]}
+    content = {**public.spec(epsilon).model_dump(mode="json", include={"dataset", "unit", "privacy", "budget"})}
+    content |= {"columns": public.columns, **OURS[method]}
     if method.startswith("focus"):
         content["focus"] = {**content.get("focus", {}), "columns": [label]}
     return ReleaseSpec.model_validate(content)
 
 
 def iterate_rows(
-    given: Given, method: str, epsilon: float, seed: int, labels: list[str]
+    public: PublicTable, method: str, epsilon: float, seed: int, labels: list[str]
 ) -> Iterator[tuple[list[str], pa.Table]]:
     """Yield labels and the rows from which they are learnt."""
     if method == "real":
-        yield labels, given.table
+        yield labels, public.table
     elif method.startswith("focus"):
         for label in labels:
-            yield [label], relations.release_in_memory(given, write_spec(given, method, epsilon, label), seed)
+            yield [label], relations.release_in_memory(public, write_spec(public, method, epsilon, label), seed)
     elif method in OURS:
-        yield labels, relations.release_in_memory(given, write_spec(given, method, epsilon, ""), seed)
+        yield labels, relations.release_in_memory(public, write_spec(public, method, epsilon, ""), seed)
     elif method in CUT:
-        yield labels, relations.run_cut(given, method, epsilon, seed)[0]
+        yield labels, relations.run_cut(public, method, epsilon, seed)[0]
     else:
         for own in [[label] for label in labels] if method in OF_LABEL else [labels]:
             with tempfile.TemporaryDirectory() as folder:
-                yield own, relations.run_binned(given, method, epsilon, seed, Path(folder) / "log", own[0])[0]
+                yield own, relations.run_binned(public, method, epsilon, seed, Path(folder) / "log", own[0])[0]
 
 
-def run(given: Given, method: str, epsilon: float, seed: int) -> Mapping[str, Any]:
+def run(public: PublicTable, method: str, epsilon: float, seed: int) -> Mapping[str, Any]:
     """Return the errors of every label, SVM and trees, their means and the CPU seconds, or why there are none.
 
     Where all labels have one release, also those FIGURES of its rows that the table has columns for.
     """
     begun = _read_seconds()
-    train, test = halve(given)
-    coder, labels, errors, figures = Coder(train), list_labels(given), {}, {}
+    train, test = halve(public)
+    coder, labels, errors, figures = Coder(train), list_labels(public), {}, {}
     try:
         for own, made in iterate_rows(train, method, epsilon, seed, labels):
             errors |= {label: np.round(score(coder, made, test, label), 4).tolist() for label in own}
@@ -261,17 +261,17 @@ def main() -> None:
     shown = ("svm", "trees", *FIGURES, "cpu")
     print(f"| table | epsilon | method | seed | {' | '.join(shown)} |\n{'|---' * (4 + len(shown))}|")
     for name in asked.tables:
-        given = relations.load_table(name, asked.csv and Path(asked.csv))
+        public = relations.load_table(name, asked.csv and Path(asked.csv))
         for of in (
             (name, epsilon, method, seed)
             for epsilon in asked.epsilons
             for method in asked.methods
             for seed in range(asked.seeds)
         ):
-            if given is None:
+            if public is None:
                 continue
             if of not in kept:
-                kept[of] = {"of": of, **run(given, of[2], of[1], of[3])}
+                kept[of] = {"of": of, **run(public, of[2], of[1], of[3])}
                 with asked.store.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(kept[of]) + "\n")
             found = kept[of]

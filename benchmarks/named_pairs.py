@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.relations import Given, load_table, release_in_memory
+from benchmarks.relations import PublicTable, load_table, release_in_memory
 from benchmarks.relations_figures import STRONG, code_columns, compute_l1_figures, correlate, read_numbers
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
@@ -45,30 +45,30 @@ def name_pairs(spec: ReleaseSpec, pairs: Sequence[Pair], weight: float) -> Relea
     return ReleaseSpec.model_validate({**spec.model_dump(mode="json", exclude_unset=True), "workload": workload})
 
 
-def correlate_all(given: Given, table: pa.Table) -> dict[Pair, float]:
+def correlate_all(public: PublicTable, table: pa.Table) -> dict[Pair, float]:
     """Return the rank correlation of every pair of numbers."""
-    numbers = read_numbers(table, list(given.shape.bounds))
+    numbers = read_numbers(table, list(public.shape.bounds))
     return {(a, b): correlate(numbers[a], numbers[b])[1] for a, b in combinations(numbers, 2)}
 
 
 def measure(
-    given: Given, real: dict[Pair, float], epsilon: float, number: int, weight: float, seed: int
+    public: PublicTable, real: dict[Pair, float], epsilon: float, number: int, weight: float, seed: int
 ) -> tuple[float, ...]:
     """Return kept and error of the named pairs, error of all others, L1 of columns and pairs, and CPU seconds.
 
     ``real``: the correlations of the real rows; ``number``: of named pairs, all of this ``weight``; 0: none is named,
     and ten are looked at.
     """
-    bounds = list(given.shape.bounds)
-    before = read_numbers(given.table, bounds)
-    pairs, spec = draw_pairs(real, before, number or 10, seed), given.spec(epsilon)
+    bounds = list(public.shape.bounds)
+    before = read_numbers(public.table, bounds)
+    pairs, spec = draw_pairs(real, before, number or 10, seed), public.spec(epsilon)
     started = time.process_time()
-    made = release_in_memory(given, name_pairs(spec, pairs, weight) if number else spec, seed)
+    made = release_in_memory(public, name_pairs(spec, pairs, weight) if number else spec, seed)
     spent = time.process_time() - started
-    after = correlate_all(given, made)
+    after = correlate_all(public, made)
     error = {pair: abs(after[pair] - r) for pair, r in real.items()}
     l1 = compute_l1_figures(
-        code_columns(given.table, before, given.shape), code_columns(made, read_numbers(made, bounds), given.shape)
+        code_columns(public.table, before, public.shape), code_columns(made, read_numbers(made, bounds), public.shape)
     )
     return (
         float(np.mean([after[pair] / real[pair] for pair in pairs])),
@@ -95,14 +95,14 @@ def main() -> None:
     print(f"| {' | '.join(names)} |")
     print("|---" * len(names) + "|")
     for name in arguments.tables:
-        given = load_table(name, csv)
-        if given is None:
+        public = load_table(name, csv)
+        if public is None:
             continue
-        real = correlate_all(given, given.table)
+        real = correlate_all(public, public.table)
         for epsilon in arguments.epsilons:
             for number in arguments.named:
                 rows = [
-                    measure(given, real, epsilon, number, arguments.weight, seed) for seed in range(arguments.seeds)
+                    measure(public, real, epsilon, number, arguments.weight, seed) for seed in range(arguments.seeds)
                 ]
                 cells = " | ".join(f"{np.mean(column):.3f}" for column in zip(*rows, strict=True))
                 print(f"| {name} | {epsilon:g} | {number or 'none: of ten'} | {cells} |", flush=True)

@@ -21,7 +21,7 @@ import altair as alt
 from benchmarks.compare import Job, machine, measured, method_version, real_rows
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
-from benchmarks.compare_tables import given
+from benchmarks.compare_tables import load_split_table
 from benchmarks.pages import write_between
 from benchmarks.paper_figures import PAGE
 from benchmarks.results import DOCS
@@ -101,7 +101,7 @@ def run_all(store: Store, wanted: Iterable[Job]) -> None:
         version = method_version(job.method)
         if store.has(job.method, version, job.table, job.epsilon, job.seed):
             continue
-        table = given(job.table)
+        table = load_split_table(job.table)
         if job.method in LIMITED and table.train.rows > LARGE:
             continue
         if (REAL, job.table, 0.0, 0) not in store.runs:

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from benchmarks.compare_tables import given, only
+from benchmarks.compare_tables import load_split_table, only
 from benchmarks.peers import REFEREES
 from privsyn.evaluation.comparison.method import Method, MethodInput
 from privsyn.evaluation.comparison.methods import METHODS
@@ -25,7 +25,7 @@ THEIRS = ("mst-dpmm", "mst-smartnoise", "aim-dpmm", "aim-smartnoise", "privbayes
 
 def trial(epsilon: float, seed: int) -> MethodInput:
     """Return the columns of fewest values, all training rows, one record a person."""
-    whole = given(TABLE)
+    whole = load_split_table(TABLE)
     sizes = dict(zip(whole.train.domain.attributes, whole.train.domain.sizes, strict=True))
     rows = only(whole.train, sorted(sizes, key=lambda a: sizes[a])[:COLUMNS])
     made = whole.trial(epsilon, seed, rows)

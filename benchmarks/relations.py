@@ -152,7 +152,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class PublicTable:
     """A table and what is public of it."""
 
     name: str
@@ -219,7 +219,7 @@ def _leave_out(name: str) -> None:
 
 
 @cache
-def load_table(name: str, csv: Path | None) -> Given | None:
+def load_table(name: str, csv: Path | None) -> PublicTable | None:
     """Return a table; None where it is not there, which is said on stderr."""
     if name in CSV:
         path = None if csv is None else csv / CSV[name] / f"{name}.csv"
@@ -249,7 +249,7 @@ def load_table(name: str, csv: Path | None) -> Given | None:
             kind = pa.int64() if content["kind"] == "integer" else pa.float64()
             numbers = pd.to_numeric(frame[c], errors="coerce").to_numpy(np.float64)
             arrays[c] = pa.array(numbers, from_pandas=True).cast(kind, safe=False)
-    return Given(name, pa.table(arrays), columns)
+    return PublicTable(name, pa.table(arrays), columns)
 
 
 def _read_described(content: dict[str, Any], values: pd.Series) -> dict[str, Any]:
@@ -269,18 +269,20 @@ def _read_described(content: dict[str, Any], values: pd.Series) -> dict[str, Any
     return {"kind": "number", "min": float(low), "max": float(high), "step": step, "nullable": nullable}
 
 
-def release_in_memory(given: Given, spec: ReleaseSpec, seed: int) -> pa.Table:
+def release_in_memory(public: PublicTable, spec: ReleaseSpec, seed: int) -> pa.Table:
     """Return the synthetic rows of a release in memory, with seeded noise."""
-    request = Request(spec, tuple(given.table.column_names), 1)
+    request = Request(spec, tuple(public.table.column_names), 1)
 
-    access = PrivateAccess(lambda repairs=None: given.table.to_batches(65_536))
+    access = PrivateAccess(lambda repairs=None: public.table.to_batches(65_536))
     return MemoryRun(request, build_steps(request), draw_from_seed(seed), access).run()["decode"]["synthetic"]
 
 
-def run_ours(given: Given, method: str, epsilon: float, seed: int, csv: Path | None, log: Path) -> tuple[Any, ...]:
+def run_ours(
+    public: PublicTable, method: str, epsilon: float, seed: int, csv: Path | None, log: Path
+) -> tuple[Any, ...]:
     """Run one of our methods in a child process; returns the rows made, and wall seconds, CPU seconds and MB."""
     folder = log.parent
-    command = [sys.executable, "-m", "benchmarks.relations", "--one", method, given.name, str(epsilon), str(seed)]
+    command = [sys.executable, "-m", "benchmarks.relations", "--one", method, public.name, str(epsilon), str(seed)]
     command += [str(folder), *(["--csv", str(csv)] if csv else [])]
     watched = watch(command, LIMITS, {**os.environ, **ONE_THREAD}, log)
     _check(watched)
@@ -290,18 +292,18 @@ def run_ours(given: Given, method: str, epsilon: float, seed: int, csv: Path | N
 
 def make_one(method: str, name: str, epsilon: float, seed: int, folder: Path, csv: Path | None) -> None:
     """Make one table in this process, and write it with the seconds that it took."""
-    given = load_table(name, csv)
-    assert given is not None  # noqa: S101 - the parent has loaded it
-    spec = given.spec(epsilon, method)
+    public = load_table(name, csv)
+    assert public is not None  # noqa: S101 - the parent has loaded it
+    spec = public.spec(epsilon, method)
     wall, cpu = time.perf_counter(), time.process_time()
-    made = release_in_memory(given, spec, seed)
+    made = release_in_memory(public, spec, seed)
     spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     pq.write_table(made, folder / "made.parquet")
     (folder / "made.json").write_text(json.dumps(spent), encoding="utf-8")
 
 
 def run_binned(
-    given: Given,
+    public: PublicTable,
     method: str,
     epsilon: float,
     seed: int,
@@ -322,15 +324,15 @@ def run_binned(
         raise ImportError(f"{method} is not installed: call `make peers`")
     domain: dict[str, Any] = {}
     values = []
-    for c, content in given.columns.items():
+    for c, content in public.columns.items():
         if content["kind"] == "categorical":
-            index = pd.Categorical(given.table[c].to_pandas(), categories=content["values"]).codes.astype(np.float64)
+            index = pd.Categorical(public.table[c].to_pandas(), categories=content["values"]).codes.astype(np.float64)
             values.append(np.where(index < 0, len(content["values"]), index))
             domain[c] = {"codes": len(content["values"]) + 1}
         else:
-            values.append(np.asarray(given.table[c].cast(pa.float64()).to_numpy(), dtype=np.float64))
+            values.append(np.asarray(public.table[c].cast(pa.float64()).to_numpy(), dtype=np.float64))
             domain[c] = {"lower": float(content["min"]), "upper": float(content["max"])}
-    whole = [c for c, content in given.columns.items() if content["kind"] == "integer"]
+    whole = [c for c, content in public.columns.items() if content["kind"] == "integer"]
     request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole}
     request |= {"label": label, "bins": bins, "rho": float(convert_epsilon_to_rho(epsilon, DELTA))}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -342,9 +344,9 @@ def run_binned(
     _check(watched)
     spent = json.loads((folder / "made.json").read_text(encoding="utf-8"))
     with np.load(folder / "made.npz") as made:
-        columns = dict(zip(given.columns, made["values"].T, strict=True))
+        columns = dict(zip(public.columns, made["values"].T, strict=True))
     arrays = {}
-    for c, content in given.columns.items():
+    for c, content in public.columns.items():
         if content["kind"] == "categorical":
             listed = pa.array([*content["values"], None], pa.string())
             arrays[c] = listed.take(pa.array(np.nan_to_num(columns[c], nan=len(listed) - 1).astype(np.int64)))
@@ -385,7 +387,7 @@ def cut_column(content: dict[str, Any], kind: str = EQUAL, number: int = 32) -> 
 
 
 def run_cut(
-    given: Given,
+    public: PublicTable,
     method: str,
     epsilon: float,
     seed: int,
@@ -396,9 +398,9 @@ def run_cut(
 
     Returns as :func:`run_ours`.
     """
-    columns = {c: cut_column(v, *(bins or ())) for c, v in given.columns.items()}
-    encoding = plan(replace(given, columns=columns).spec(epsilon))
-    batches = [{c: given.table[c].combine_chunks() for c in given.table.column_names}]
+    columns = {c: cut_column(v, *(bins or ())) for c, v in public.columns.items()}
+    encoding = plan(replace(public, columns=columns).spec(epsilon))
+    batches = [{c: public.table[c].combine_chunks() for c in public.table.column_names}]
     fine = {c.attribute: c.encode({n: batches[0][n] for n in c.sources})[0] for c in encoding.codecs}
     domain = Domain.of({c.attribute: c.size for c in encoding.codecs})
     rows = CodeTable(domain, tuple(fine[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
@@ -426,7 +428,7 @@ def get_version(method: str) -> str:
 
 
 def measure(
-    given: Given,
+    public: PublicTable,
     method: str,
     stored_as: str,
     epsilon: float,
@@ -436,19 +438,19 @@ def measure(
 ) -> Run:
     """Run one method on one table, and return its figures, or why there are none."""
     release = get_version(method)
-    key = (stored_as, release, given.name, epsilon, seed)
+    key = (stored_as, release, public.name, epsilon, seed)
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / "log"
         try:
             if method in OURS:
-                made, wall, cpu, memory = run_ours(given, method, epsilon, seed, csv, log)
+                made, wall, cpu, memory = run_ours(public, method, epsilon, seed, csv, log)
             elif method in {*BINNED, *DPSYNTH}:
-                made, wall, cpu, memory = run_binned(given, method, epsilon, seed, log, limits=limits)
+                made, wall, cpu, memory = run_binned(public, method, epsilon, seed, log, limits=limits)
             else:
-                made, wall, cpu, memory = run_cut(given, method, epsilon, seed, limits=limits)
+                made, wall, cpu, memory = run_cut(public, method, epsilon, seed, limits=limits)
         except NOT_DONE as error:
             return Run(*key, name_outcome(error), detail=str(error))
-        found = compute_figures(given.table, made, given.shape)
+        found = compute_figures(public.table, made, public.shape)
     return Run(*key, "done", found, round(wall, 2), round(cpu, 2), round(memory))
 
 
@@ -523,16 +525,16 @@ def main() -> None:
 
 def run_table(store: Store, method: str, stored_as: str, name: str, arguments: argparse.Namespace, csv: Any) -> None:
     """Make the runs of one method on one table that are not there yet."""
-    given = load_table(name, csv)
+    public = load_table(name, csv)
     release = get_version(method)
     limits = Limits(arguments.minutes * 60, LIMITS.megabytes)
     for epsilon in arguments.epsilons:
         for seed in range(arguments.seeds):
-            if given is None or store.has(stored_as, release, name, epsilon, seed):
+            if public is None or store.has(stored_as, release, name, epsilon, seed):
                 continue
             if any(run.outcome != "done" for run in _list_earlier(store, stored_as, name, epsilon)):
                 continue
-            run = measure(given, method, stored_as, epsilon, seed, csv, limits)
+            run = measure(public, method, stored_as, epsilon, seed, csv, limits)
             store.add(run)
             shown = {k: round(v, 3) for k, v in run.figures.items() if k in ("spearman", "kept", "l1_2way")}
             print(run.method, run.table, run.epsilon, run.seed, run.outcome, run.cpu, shown, run.detail, flush=True)

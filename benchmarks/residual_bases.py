@@ -20,7 +20,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.compare_tables import DELTA, given, only
+from benchmarks.compare_tables import DELTA, load_split_table, only
 from privsyn.data_contracts.focus import NamedMarginal
 from privsyn.evaluation.comparison.method import MethodInput
 from privsyn.evaluation.comparison.methods import METHODS
@@ -125,7 +125,7 @@ def compare_rows(name: str, columns: int, epsilon: float, seeds: int) -> dict[st
 
     Residuals have the budget of a release by its accountant.  The workload is all pairs, of one weight each.
     """
-    whole = given(name)
+    whole = load_split_table(name)
     sizes = dict(zip(whole.train.domain.attributes, whole.train.domain.sizes, strict=True))
     rows = only(whole.train, sorted(sizes, key=lambda a: sizes[a])[:columns])
     names = rows.domain.attributes

@@ -57,7 +57,7 @@ from benchmarks.relations import (
     CUT,
     DOUBLING,
     EQUAL,
-    Given,
+    PublicTable,
     get_version,
     load_table,
     release_in_memory,
@@ -137,21 +137,21 @@ def write_nist_data(source: Path, folder: Path) -> None:
     (folder / "national" / "national2019.csv").write_bytes(rows)
 
 
-def nist_table() -> Given:
+def nist_table() -> PublicTable:
     """Return national2019 with the columns of the samples."""
     whole = load_table("national2019", None)
     if whole is None:
         raise FileNotFoundError("national2019")
     columns = [c for c in whole.columns if c in DEMOGRAPHIC]
-    return Given(SUBSET, whole.table.select(columns), {c: whole.columns[c] for c in columns})
+    return PublicTable(SUBSET, whole.table.select(columns), {c: whole.columns[c] for c in columns})
 
 
-def nist_spec(given: Given, method: str, epsilon: float) -> ReleaseSpec:
+def nist_spec(public: PublicTable, method: str, epsilon: float) -> ReleaseSpec:
     """Return the spec by the defaults, or with those rules of examples/rules that are about the table's columns."""
-    spec = given.spec(epsilon)
+    spec = public.spec(epsilon)
     if method == PLAIN:
         return spec
-    kept = [r for r in rules_of("national2019") if "never" in r and set(find_names(r["never"])) <= {*given.columns}]
+    kept = [r for r in rules_of("national2019") if "never" in r and set(find_names(r["never"])) <= {*public.columns}]
     ruled = ReleaseSpec.model_validate({**spec.model_dump(exclude_unset=True), "rules": kept})
     return with_public_inputs(ruled, RULES)
 
@@ -198,13 +198,13 @@ def run_sdnist(store: Store, seeds: int) -> None:
         figures, check = read_report(source / "sample-reports" / "acs_excerpt_reports" / report)
         if not store.has(name, "published", SUBSET, epsilon, 0):
             store.add(Run(name, "published", SUBSET, epsilon, 0, "done", figures, detail=check))
-    given, release = nist_table(), get_version(PLAIN)
+    public, release = nist_table(), get_version(PLAIN)
     wanted = [(REAL, 0.0, 0), *((m, e, s) for s in range(seeds) for e in NIST_EPSILONS for m in (PLAIN, RULED))]
     for method, epsilon, seed in wanted:
         if store.has(method, release, SUBSET, epsilon, seed):
             continue
         wall, cpu = time.perf_counter(), time.process_time()
-        made = given.table if method == REAL else release_in_memory(given, nist_spec(given, method, epsilon), seed)
+        made = public.table if method == REAL else release_in_memory(public, nist_spec(public, method, epsilon), seed)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -280,37 +280,37 @@ Those of dpsynth are of equal mass; "drawn": values are drawn inside a bin, and 
 
 
 def make_table(
-    given: Given, method: str, epsilon: float, seed: int, bins: tuple[str, int] | None, limits: Limits
+    public: PublicTable, method: str, epsilon: float, seed: int, bins: tuple[str, int] | None, limits: Limits
 ) -> tuple[Any, ...]:
     """Return the rows that a method makes, and its wall and CPU seconds."""
     with tempfile.TemporaryDirectory() as name:
         if method in {*BINNED, *OF_VALUES}:
-            return run_binned(given, method, epsilon, seed, Path(name) / "log", bins=bins, limits=limits)[:3]
+            return run_binned(public, method, epsilon, seed, Path(name) / "log", bins=bins, limits=limits)[:3]
         if method in CUT:
-            return run_cut(given, method, epsilon, seed, bins, limits)[:3]
-        return run_ours(given, method, epsilon, seed, None, Path(name) / "log")[:3]
+            return run_cut(public, method, epsilon, seed, bins, limits)[:3]
+        return run_ours(public, method, epsilon, seed, None, Path(name) / "log")[:3]
 
 
-def as_real(given: Given, made: pa.Table) -> pa.Table:
+def as_real(public: PublicTable, made: pa.Table) -> pa.Table:
     """Return the synthetic columns in the types of the real ones."""
     arrays = []
-    for column, kind in zip(given.table.column_names, given.table.schema.types, strict=True):
+    for column, kind in zip(public.table.column_names, public.table.schema.types, strict=True):
         values = made[column]
         if pa.types.is_integer(kind) and pa.types.is_floating(values.type):
             values = pc.round(values)
         arrays.append(values.cast(kind))
-    return pa.table(arrays, given.table.column_names)
+    return pa.table(arrays, public.table.column_names)
 
 
-def judge_by(ruler: str, given: Given, made: pa.Table) -> dict[str, float]:
+def judge_by(ruler: str, public: PublicTable, made: pa.Table) -> dict[str, float]:
     """Return the scores of a ruler of TWO_TABLES, laid on real and synthetic rows."""
-    listed = {c: content["kind"] == "categorical" for c, content in given.columns.items()}
+    listed = {c: content["kind"] == "categorical" for c, content in public.columns.items()}
     metadata = {
         "columns": {c: {"sdtype": "categorical" if is_listed else "numerical"} for c, is_listed in listed.items()}
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pq.write_table(given.table, folder / "real.parquet")
+        pq.write_table(public.table, folder / "real.parquet")
         pq.write_table(made, folder / "made.parquet")
         (folder / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
         judge(ruler, folder)
@@ -333,9 +333,9 @@ def run_rulers(store: Store, asked: argparse.Namespace) -> None:
     if "synmeter" in rulers:
         ways.append((REAL, None, 0))
     for (method, bins, seed), table in product(ways, asked.tables):
-        given = load_table(table, None)
+        public = load_table(table, None)
         stored = method if bins is None else f"{method}, {bins[1]} {bins[0]}"
-        if given is None or any(run.outcome != "done" for run in list_runs(store, stored, table, 1.0)):
+        if public is None or any(run.outcome != "done" for run in list_runs(store, stored, table, 1.0)):
             continue
         release = get_version(PLAIN if method == REAL else method)
         run = store.runs.get((stored, table, 1.0, seed))
@@ -347,17 +347,17 @@ def run_rulers(store: Store, asked: argparse.Namespace) -> None:
             continue
         try:
             if method == REAL:
-                made = given.table
+                made = public.table
             elif rows.is_file():
                 made = pq.read_table(rows)
             else:
-                made, wall, cpu = make_table(given, method, 1.0, seed, bins, limits)
-                made = as_real(given, made)
+                made, wall, cpu = make_table(public, method, 1.0, seed, bins, limits)
+                made = as_real(public, made)
                 MADE.mkdir(parents=True, exist_ok=True)
                 pq.write_table(made, rows)
                 run = replace(run, wall=round(wall, 2), cpu=round(cpu, 2))
             for ruler in missing:
-                run = replace(run, figures={**run.figures, **judge_by(ruler, given, made)})
+                run = replace(run, figures={**run.figures, **judge_by(ruler, public, made)})
         except NOT_DONE as error:
             run = replace(run, outcome=name_outcome(error), detail=str(error))
         store.add(run)

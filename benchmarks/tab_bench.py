@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from benchmarks.compare_store import Run, Store
 from benchmarks.peers import ENVIRONMENTS, NOT_DONE, REFEREES, name_outcome
-from benchmarks.relations import Given, describe_column, release_in_memory
+from benchmarks.relations import PublicTable, describe_column, release_in_memory
 from benchmarks.tab_bench_figures import (
     compute_disclosure,
     compute_query_error,
@@ -232,7 +232,7 @@ def make_from_bounds(table: Table, method: str, epsilon: float, seed: int, rows:
         name: pa.array(rows[name], pa.int64() if columns[name]["kind"] == "integer" else None) for name in columns
     }
     spec = write_spec(columns, epsilon, table.label if method == "bounds, focus" else "")
-    made = release_in_memory(Given(table.name, pa.table(arrays), columns), spec, seed).to_pandas()
+    made = release_in_memory(PublicTable(table.name, pa.table(arrays), columns), spec, seed).to_pandas()
     return pd.DataFrame({c: made[c].astype(float if c in table.numbers else str) for c in columns})
 
 

@@ -140,10 +140,10 @@ class SetLine:
 class CheckReport:
     """The effect of a spec: public findings and, if a table was given, its fit.
 
-    ``further``: further table of a tree -> its fit; ``accountant``: the rule that turns epsilon into noise, and why;
-    ``shares``: look -> its exact share of the release's budget.  Privacy: ``warnings``, ``noise``, ``columns``,
+    ``further_tables``: further table of a tree -> its fit; ``accountant``: the rule that turns epsilon into noise, and
+    why; ``shares``: look -> its exact share of the release's budget.  Privacy: ``warnings``, ``noise``, ``columns``,
     ``sets``, ``shares`` and ``budget`` follow from the spec and from the data set's cap and charges in the ledger.
-    ``fit`` and ``further`` are PRIVATE and not printed.
+    ``fit`` and ``further_tables`` are PRIVATE and not printed.
     """
 
     warnings: tuple[str, ...]
@@ -151,7 +151,7 @@ class CheckReport:
     columns: tuple[ColumnPlan, ...]
     fit: TableFit | None = None
     sets: tuple[SetLine, ...] = ()
-    further: Mapping[str, TableFit] = field(default_factory=dict)
+    further_tables: Mapping[str, TableFit] = field(default_factory=dict)
     accountant: str = ""
     budget: str = ""
     shares: Mapping[str, Fraction] = field(default_factory=dict)
@@ -174,8 +174,8 @@ class CheckReport:
         content: dict[str, Any] = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
         content["accountant"], content["budget"] = self.accountant, self.budget
         content["shares"] = {look: str(share) for look, share in self.shares.items()}
-        if self.further:
-            content["further"] = {name: _as_json(fit) for name, fit in self.further.items()}
+        if self.further_tables:
+            content["further_tables"] = {name: _as_json(fit) for name, fit in self.further_tables.items()}
         return {**content, "sets": [asdict(line) for line in self.sets]} if self.sets else content
 
     def columns_rows(self) -> list[list[str]]:

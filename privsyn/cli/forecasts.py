@@ -108,7 +108,7 @@ def render_forecast(forecast: Forecast, console: Console, table: str = "") -> No
         console.print(build_table(title, RELATION_HEADINGS, forecast.relation_rows()))
     for words in [f"Assumed: {forecast.assumption}."] if table else forecast.words:
         console.print(words, soft_wrap=True, style="dim")
-    for name, further in forecast.further.items():
+    for name, further in forecast.further_tables.items():
         render_forecast(further, console, name)
 
 
@@ -117,8 +117,8 @@ def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:
     from privsyn.evaluation.forecasts.forecast import HEADINGS
 
     rows = [[f"{forecast.rows:,}", *forecast.epsilon_rows()[0][1:]] for forecast in forecasts]
-    title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many {forecasts[0].of} the table has"
-    return build_table(title, [forecasts[0].of, *HEADINGS[1:]], rows)
+    title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many {forecasts[0].unit} the table has"
+    return build_table(title, [forecasts[0].unit, *HEADINGS[1:]], rows)
 
 
 def render_risks(risks: Sequence[Risk], console: Console) -> None:

@@ -286,7 +286,7 @@ def render_check(
         console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:
         _render_fit(report.fit, console, warnings or console, _describe_larger_cap(panel))
-    for table, fit in report.further.items():
+    for table, fit in report.further_tables.items():
         _render_fit(fit, console, warnings or console, "adds no noise", table)
 
 

@@ -35,37 +35,37 @@ def describe(evaluator: Any) -> dict[str, float]:
     return {"risk": risk.value, "low": risk.ci[0], "high": risk.ci[1], **rates}
 
 
-def single_out(given: Any, seed: int, attacks: int) -> dict[str, float]:
+def single_out(files: Any, seed: int, attacks: int) -> dict[str, float]:
     """Claim that only one person has certain values of some columns."""
     from anonymeter.evaluators import SinglingOutEvaluator
 
-    real, holdout, synthetic = (read_table(given[n], given["ordered"]) for n in ("real", "holdout", "synthetic"))
+    real, holdout, synthetic = (read_table(files[n], files["ordered"]) for n in ("real", "holdout", "synthetic"))
     columns = min(COLUMNS_OF_A_CLAIM, real.shape[1])
     evaluator = SinglingOutEvaluator(real, synthetic, attacks, columns, holdout, max_attempts=MOST_TRIES, seed=seed)
     return describe(evaluator.evaluate())
 
 
-def link(given: Any, seed: int, attacks: int) -> dict[str, float]:
+def link(files: Any, seed: int, attacks: int) -> dict[str, float]:
     """Join two halves of a person's columns through the synthetic row nearest to both."""
     from anonymeter.evaluators import LinkabilityEvaluator
 
-    real, holdout, synthetic = (read_table(given[n], given["ordered"]) for n in ("real", "holdout", "synthetic"))
+    real, holdout, synthetic = (read_table(files[n], files["ordered"]) for n in ("real", "holdout", "synthetic"))
     halves = list(real.columns[::2]), list(real.columns[1::2])
     return describe(LinkabilityEvaluator(real, synthetic, halves, attacks, control=holdout).evaluate(n_jobs=1))
 
 
-def infer(given: Any, seed: int, attacks: int) -> dict[str, float]:
+def infer(files: Any, seed: int, attacks: int) -> dict[str, float]:
     """Guess each column's bin from the others; return the column with the largest risk."""
     from anonymeter.evaluators import InferenceEvaluator
 
     names = ("real_bins", "holdout_bins", "synthetic_bins")
-    real, holdout, synthetic = (read_table(given[n], given["ordered"]) for n in names)
+    real, holdout, synthetic = (read_table(files[n], files["ordered"]) for n in names)
     found = []
     for secret in real.columns:
         known = [c for c in real.columns if c != secret]
         evaluator = InferenceEvaluator(real, synthetic, known, secret, n_attacks=attacks, control=holdout)
         found.append({**describe(evaluator.evaluate(n_jobs=1)), "column": int(secret)})
-    return max(found, key=lambda of: of["risk"])
+    return max(found, key=lambda attack: attack["risk"])
 
 
 ATTACKS: dict[str, Callable[[Any, int, int], dict[str, float]]] = {
@@ -80,8 +80,8 @@ def main() -> None:
     import polars as pl
 
     found: dict[str, dict[str, float] | None] = {}
-    with np.load(io.BytesIO(sys.stdin.buffer.read())) as given:
-        tables, seed, attacks = dict(given), int(given["seed"]), int(given["attacks"])
+    with np.load(io.BytesIO(sys.stdin.buffer.read())) as files:
+        tables, seed, attacks = dict(files), int(files["seed"]), int(files["attacks"])
     with contextlib.redirect_stdout(io.StringIO()):
         for name, attack in ATTACKS.items():
             np.random.seed(seed % 2**32)  # noqa: NPY002 - anonymeter draws its targets with it

@@ -181,7 +181,7 @@ def _add_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyL
     one_ways = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _list_levels(request)[1]]
     return replace(
         level,
-        of=(*level.of, *(m.attributes for m, _ in one_ways)),
+        cliques=(*level.cliques, *(m.attributes for m, _ in one_ways)),
         counts=(*level.counts, *(m.counts[None] for m, _ in one_ways)),
         noise=None if level.noise is None else (*level.noise, *(sigma for _, sigma in one_ways)),
     )

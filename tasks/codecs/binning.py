@@ -23,12 +23,12 @@ class Level:
 
     Attributes:
         attribute: The attribute whose codes are the groups.
-        of: The group of every fine code, shape (fine size,).  Every group has at least one code.  All codes of a group
-            share one group of the level above.
+        groups: The group of every fine code, shape (fine size,).  Every group has at least one code.  All codes of a
+            group share one group of the level above.
     """
 
     attribute: str
-    of: NDArray[np.int64]
+    groups: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,14 +33,14 @@ class NoisyLevel:
     """Estimates of the groups of one level.
 
     ``group``: the group columns, empty if the whole table is one group; ``number``: rows by group, shape (groups,);
-    ``of``: the sets of other columns measured in every group; ``counts``: one array per set, shape (groups, cells);
-    ``noise``: standard deviation of each set's counts, which sets their shrinkage towards the previous estimate; None:
-    no shrinkage, as in the paper.
+    ``cliques``: the sets of other columns measured in every group; ``counts``: one array per set, shape
+    (groups, cells); ``noise``: standard deviation of each set's counts, which sets their shrinkage towards the
+    previous estimate; None: no shrinkage, as in the paper.
     """
 
     group: Clique
     number: Floats
-    of: tuple[Clique, ...]
+    cliques: tuple[Clique, ...]
     counts: tuple[Floats, ...]
     noise: tuple[float, ...] | None = None
 
@@ -113,7 +113,7 @@ def iterate_group_shares(
     with its own public rows.
     """
     *above, last = levels
-    weights = [[PartialWorkload.marginal(support.distinct, c) for c in level.of] for level in levels]
+    weights = [[PartialWorkload.marginal(support.distinct, c) for c in level.cliques] for level in levels]
     shares_by_level: list[dict[int, Floats]] = [{} for _ in above]
     for group in codes:
         shares = support.shares

@@ -69,10 +69,10 @@ def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], binni
     """Return the counts of all attributes; counts of attributes with levels, and of their levels, agree."""
     agreed: dict[str, Floats] = dict(counts)
     for a, levels in ((a, bins.levels) for a, bins in binning.items() if bins.levels):
-        noisy_levels = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
+        noisy_levels = [(level.groups, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
         agreed[a] = make_levels_agree(counts[a], sigmas[a] ** 2, noisy_levels)
         for level in levels:
-            agreed[level.attribute] = np.bincount(level.of, weights=agreed[a]).astype(np.float64)
+            agreed[level.attribute] = np.bincount(level.groups, weights=agreed[a]).astype(np.float64)
     return agreed
 
 
@@ -186,7 +186,7 @@ def compress_attribute(
     each section of ordered bins; empty: 1.
     """
     counts, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
-    levels = [level.of for level in attribute.levels]
+    levels = [level.groups for level in attribute.levels]
     clear = empty_doubtful(counts, sigma, attribute)
     faint = find_faint_points(clear, sigma, attribute.points)
     total = np.bincount(groups, weights=join_points(clear, faint), minlength=attribute.size).astype(np.float64)
@@ -335,7 +335,7 @@ def _recode_levels(pooled: Recode, binning: Binning) -> Recode:
     sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
     recoded = {}
     for a, y in with_levels({a: pooled[a].estimate for a in named}, sigma, binning).items():
-        below = binning[a].levels[-1].of if binning[a].levels else None
+        below = binning[a].levels[-1].groups if binning[a].levels else None
         weight = weigh_inside(y, sigma[a], binning[a].groups, pooled[a].coarse, below)
         recoded[a] = replace(pooled[a], estimate=y, weight=weight)
     return recoded

@@ -111,11 +111,13 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     for cell, neighbour, share in zip(*faint, strict=True):
         counts[cell], counts[neighbour] = share * counts[neighbour], (1 - share) * counts[neighbour]
     settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
-    even = np.maximum(widths, 1e-9 * widths.max())
+    fallback = np.maximum(widths, 1e-9 * widths.max())
     if bins.doubtful is not None:  # rows of a code whose cells are all empty go to the cell nearest to filled ones
-        even = np.where(bins.doubtful, 1e-9 * 1e-3 ** _count_cells_to(~bins.doubtful & (widths > 0)), even)
-    even = np.where(recode.kept, even, 0.0)
-    return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
+        fallback = np.where(bins.doubtful, 1e-9 * 1e-3 ** _count_cells_to(~bins.doubtful & (widths > 0)), fallback)
+    fallback = np.where(recode.kept, fallback, 0.0)
+    return replace(
+        recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), fallback)
+    )
 
 
 def _count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
@@ -154,12 +156,12 @@ def _fit_end(noisy_bytes: bytes, sigma: float, width_bytes: bytes) -> Floats:
     return fit_tail_counts(noisy[1:], variance, widths[1:], ANY_COLUMN, LEAST_END_COUNT * sigma, before)
 
 
-def _share_inside(recode: AttributeRecode, counts: Floats, even: Floats) -> Floats:
-    """Return each fine code's share of its coarse code by ``counts``, or by ``even`` where these are all 0."""
+def _share_inside(recode: AttributeRecode, counts: Floats, fallback: Floats) -> Floats:
+    """Return each fine code's share of its coarse code by ``counts``, or by ``fallback`` where these are all 0."""
     sums, others = (
-        np.bincount(recode.coarse, weights=x, minlength=recode.size + 1)[recode.coarse] for x in (counts, even)
+        np.bincount(recode.coarse, weights=x, minlength=recode.size + 1)[recode.coarse] for x in (counts, fallback)
     )
-    return np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), even / np.where(others > 0, others, 1.0))
+    return np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), fallback / np.where(others > 0, others, 1.0))
 
 
 def smooth_counts(counts: Floats, sigma: float, widths: Floats) -> Floats:

@@ -238,8 +238,8 @@ def test_a_check_a_forecast_and_the_private_report_know_all_tables(made: Any) ->
     report = privsyn.check_spec(spec, tables)
     assert any("drugs" in noise.what for noise in report.noise)
     assert ("dose", "integer, of drugs") in {(column.column, column.kind) for column in report.columns}
-    assert {name: fit.rows for name, fit in report.further.items()} == {n: tables[n].num_rows for n in NAMES[2:]}
-    assert [column.column for column in report.further["buys"].columns] == ["online", "week"]
+    assert {name: fit.rows for name, fit in report.further_tables.items()} == {n: tables[n].num_rows for n in NAMES[2:]}
+    assert [column.column for column in report.further_tables["buys"].columns] == ["online", "week"]
     like = privsyn.forecast(spec, 300, epsilons=[50.0], seeds=1, earlier=folder)
-    assert {name: made.made_up for name, made in like.further.items()} == {"drugs": False, "buys": False}
-    assert {c.column for c in like.further["buys"].at[0].columns} == {"online", "week"}
+    assert {name: made.made_up for name, made in like.further_tables.items()} == {"drugs": False, "buys": False}
+    assert {c.column for c in like.further_tables["buys"].at[0].columns} == {"online", "week"}

@@ -170,7 +170,7 @@ class Forecast:
     ``unmeasured``: columns that are not measured.
     ``own``: the spec's epsilon.
     ``of``: unit of ``rows``: rows, persons or households.
-    ``further``: further table -> its forecast.
+    ``further_tables``: further table -> its forecast.
 
     Privacy: a function of the spec, that number and public tables; it has seen no private row.
     """
@@ -182,13 +182,13 @@ class Forecast:
     made_up: bool = False
     unmeasured: tuple[str, ...] = ()
     own: float = math.nan
-    of: str = "rows"
-    further: Mapping[str, Forecast] = field(default_factory=dict)
+    unit: str = "rows"
+    further_tables: Mapping[str, Forecast] = field(default_factory=dict)
 
     @property
     def size(self) -> str:
         """The assumed number of rows, persons or households, as text: ``2,000 rows``."""
-        return f"{self.rows:,} {self.of.removesuffix('s') if self.rows == 1 else self.of}"
+        return f"{self.rows:,} {self.unit.removesuffix('s') if self.rows == 1 else self.unit}"
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -206,11 +206,11 @@ class Forecast:
     def as_json(self) -> dict[str, Any]:
         """Return the forecast, JSON-ready."""
         figures = {
-            name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further")
+            name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further_tables")
         }
         further = (
-            {"further": {name: table_forecast.as_json() for name, table_forecast in self.further.items()}}
-            if self.further
+            {"further_tables": {name: table_forecast.as_json() for name, table_forecast in self.further_tables.items()}}
+            if self.further_tables
             else {}
         )
         return {**figures, "words": list(self.words), **further}
@@ -269,7 +269,7 @@ class Forecast:
         write_picture(build_chart(self), Path(path), "forecast.plot")
 
     def __repr__(self) -> str:
-        return f"<Forecast of {self.rows:,} {self.of} at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
+        return f"<Forecast of {self.rows:,} {self.unit} at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
 
     def _repr_html_(self) -> str:
         """Return both tables and the words, for notebooks."""
@@ -280,7 +280,7 @@ class Forecast:
             + format_paragraph(*self.words)
             + "".join(
                 f"<h4>{escape(name)}</h4>{table_forecast._repr_html_()}"
-                for name, table_forecast in self.further.items()
+                for name, table_forecast in self.further_tables.items()
             )
         )
 
@@ -339,10 +339,12 @@ def forecast(
             request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table)
         )
         by_table[name] = replace(
-            table_forecast, assumption=f"{table_forecast.assumption}. {describe_records(spec, name)}", of=f"{person}s"
+            table_forecast, assumption=f"{table_forecast.assumption}. {describe_records(spec, name)}", unit=f"{person}s"
         )
     progress(jobs, jobs)
-    return replace(first, assumption=words, of=f"{person}s" if spec.panel is not None else "rows", further=by_table)
+    return replace(
+        first, assumption=words, unit=f"{person}s" if spec.panel is not None else "rows", further_tables=by_table
+    )
 
 
 def count_seeds(seeds: int, *, at_own_epsilon: bool) -> int:

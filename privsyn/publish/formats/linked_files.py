@@ -79,13 +79,13 @@ def write_linked_files(
     request: Request,
     synthetic: Iterable[Path],
     without: Iterable[pa.RecordBatch],
-    further: Mapping[str, Iterable[pa.RecordBatch]],
+    further_tables: Mapping[str, Iterable[pa.RecordBatch]],
 ) -> None:
     """Write every table as a Parquet file; every row has its row above.
 
     ``synthetic``: the files of all rows with their persons' columns, person by person.
     ``without``: the persons without rows.
-    ``further``: the rows of further tables, each with the number of the row above.
+    ``further_tables``: the rows of further tables, each with the number of the row above.
     """
     ranges, files = list_linked_ranges(request), tuple(synthetic)
     above, below, *_ = ranges
@@ -93,7 +93,7 @@ def write_linked_files(
     (folder / FOLDER).mkdir(exist_ok=True)
     persons = number_persons(_iterate(files), without, key)
     _write(folder, above, ranges[above], ({**_to_columns(b), key: pa.array(number)} for number, b in persons))
-    for name, batches in {below: _iterate(files), **further}.items():
+    for name, batches in {below: _iterate(files), **further_tables}.items():
         row_key = request.spec.tables[name].key
         numbered = number_rows(batches)
         rows = ({**_to_columns(b), **({} if row_key is None else {row_key: pa.array(n)})} for n, b in numbered)

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import bounds
-from benchmarks.relations import Given
+from benchmarks.relations import PublicTable
 
 
 def test_a_peer_gets_every_bound_as_typed_and_days_as_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Given] = []
+    seen: list[PublicTable] = []
 
-    def run(given: Given, *_: object, **__: object) -> tuple[Any, ...]:
+    def run(given: PublicTable, *_: object, **__: object) -> tuple[Any, ...]:
         seen.append(given)
         return given.table, 1.0, 2.5, 100.0
 

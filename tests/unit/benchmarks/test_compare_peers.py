@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import compare
 from benchmarks.compare import Job
-from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
+from benchmarks.compare_tables import DEMOGRAPHIC, SplitTable, demographic_score, figures, only, percentile_bins
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
@@ -25,12 +25,12 @@ def table(rows: int = 400, seed: int = 0) -> CodeTable:
     return CodeTable(domain, tuple(columns))
 
 
-def made_up(name: str = "adult", holdout: bool = True) -> Given:
+def made_up(name: str = "adult", holdout: bool = True) -> SplitTable:
     train = table()
     pairs, triples = list_all_cliques(train.domain, 2), list_all_cliques(train.domain, 3)[:5]
     bins = {a: AttributeBins(np.arange(train.domain.size(a), dtype=np.int32)) for a in train.domain.attributes}
     queries = draw_privsyn_queries(train.domain, 20)
-    return Given(name, train, table(100, 1) if holdout else None, pairs, triples, queries, binning=bins)
+    return SplitTable(name, train, table(100, 1) if holdout else None, pairs, triples, queries, binning=bins)
 
 
 def test_the_table_itself_is_perfect_and_another_one_is_not() -> None:
@@ -77,7 +77,7 @@ def test_no_svm_without_a_hold_out() -> None:
 
 
 def test_a_run_of_ours_is_timed_and_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "given", lambda name: made_up())
+    monkeypatch.setattr(compare, "load_split_table", lambda name: made_up())
     run = compare.run_job(Job("independent", "adult", 1.0, 0))
     assert run.outcome == "done"
     assert set(run.figures) == {"l1_2way", "l1_3way", "range_query", "svm", "k_marginal"}

@@ -13,7 +13,7 @@ from benchmarks.compare_store import Run
 from benchmarks.relations import (
     CHOOSING,
     MEASURING,
-    Given,
+    PublicTable,
     cut_column,
     describe_column,
     release_in_memory,
@@ -94,7 +94,7 @@ def test_a_release_of_a_small_table_has_every_figure() -> None:
     a = rng.integers(0, 100, 600)
     frame = pd.DataFrame({"a": a, "b": a + rng.integers(0, 30, 600), "c": np.where(a > 50, "high", "low")})
     columns = {name: describe_column(frame[name]) for name in frame}
-    given = Given("tiny", pa.Table.from_pandas(frame, preserve_index=False), columns)
+    given = PublicTable("tiny", pa.Table.from_pandas(frame, preserve_index=False), columns)
     made = release_in_memory(given, given.spec(100.0), 0)
     found = compute_figures(given.table, made, given.shape)
     assert found["kept"] > 0.5 > 0.3 > found["l1_1way"]
@@ -108,7 +108,7 @@ def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise_and_pooli
     frame = pd.DataFrame({"a": a, "b": (a * rng.uniform(0.3, 3, 4_000)).round(), "c": rng.integers(0, 90, 4_000)})
     frame["d"] = frame["c"] + rng.integers(0, 120, 4_000)
     frame = frame.astype(np.int64)
-    given = Given(
+    given = PublicTable(
         "tiny", pa.Table.from_pandas(frame, preserve_index=False), {n: describe_column(frame[n]) for n in frame}
     )
     errors = {
@@ -137,7 +137,7 @@ def test_a_peer_that_is_given_cuts_gets_equal_ones_and_not_the_cells_of_ours() -
         "pay": {"kind": "number", "min": 0.0, "max": 1_000.0, "step": 0.01},
         "few": {"kind": "integer", "min": 1, "max": 4},
     }
-    given = Given("made", pa.table({"pay": [1.0, 2.0], "few": [1, 2]}), columns)
+    given = PublicTable("made", pa.table({"pay": [1.0, 2.0], "few": [1, 2]}), columns)
     for bins, sizes in (((), {"pay": 32, "few": 4}), (("equal", 8), {"pay": 8, "few": 4})):
         cut = {c: cut_column(content, *bins) for c, content in given.columns.items()}
         encoding = plan(replace(given, columns=cut).spec(1.0))

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import rulers
 from benchmarks.compare_store import Run, Store
-from benchmarks.relations import Given
+from benchmarks.relations import PublicTable
 from benchmarks.rulers import (
     PLAIN,
     RULED,
@@ -83,7 +83,7 @@ def test_the_rules_of_a_subset_are_those_about_its_columns() -> None:
         "AGEP": {"kind": "integer", "min": 0, "max": 99},
         "MSP": {"kind": "categorical", "values": ["1", "2"], "nullable": True},
     }
-    given = Given("national2019", pa.table({"AGEP": [1], "MSP": ["1"]}), columns)
+    given = PublicTable("national2019", pa.table({"AGEP": [1], "MSP": ["1"]}), columns)
     assert nist_spec(given, PLAIN, 1.0).rules == ()
     assert {r.never for r in nist_spec(given, RULED, 1.0).rules} == {
         "AGEP < 15 and MSP is not null",
@@ -127,7 +127,7 @@ def test_the_least_distance_is_best_to_synmeter_and_a_limit_is_said_in_cpu_minut
 
 def test_another_ruler_is_laid_on_kept_rows_and_runs_no_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"a": [1, 2]})
-    given = Given("adult", table, {"a": {"kind": "integer", "min": 1, "max": 2}})
+    given = PublicTable("adult", table, {"a": {"kind": "integer", "min": 1, "max": 2}})
     monkeypatch.setattr(rulers, "MADE", tmp_path / "made")
     monkeypatch.setattr(rulers, "load_table", lambda *_: given)
     monkeypatch.setattr(rulers, "get_version", lambda _: "1")
@@ -138,7 +138,7 @@ def test_another_ruler_is_laid_on_kept_rows_and_runs_no_method(tmp_path: Path, m
         calls.append(1)
         return pa.table({"a": [1.2, 2.0]}), 1.0, 1.0
 
-    def judge(ruler: str, _: Given, made: pa.Table) -> dict[str, float]:
+    def judge(ruler: str, _: PublicTable, made: pa.Table) -> dict[str, float]:
         assert made["a"].to_pylist() == [1, 2]
         laid.append(ruler)
         return {rulers.TWO_TABLES[ruler]: 0.5}

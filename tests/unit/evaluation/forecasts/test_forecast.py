@@ -216,14 +216,14 @@ def test_further_tables_have_forecasts_of_their_own_columns_and_their_pairs_with
     rules = [{"never": "dose == 2 and previous.dose == 2"}]
     spec = make_tables_spec(make_tree_content(rules=rules), rules=[{"never": "visits.age < previous.age"}])
     made = privsyn.forecast(spec, 400, epsilons=[1], seeds=1)
-    assert "covers the first two tables" in made.assumption and [*made.further] == ["drugs", "buys"]
-    drugs, buys = made.further.values()
+    assert "covers the first two tables" in made.assumption and [*made.further_tables] == ["drugs", "buys"]
+    drugs, buys = made.further_tables.values()
     assert [c.column for c in drugs.at[0].columns] == ["day", "dose"]
     assert [c.column for c in buys.at[0].columns] == ["week", "online"]
     # five columns above drugs and one above buys, whose pairs are made already
     assert (drugs.at[0].all_pairs, buys.at[0].all_pairs) == (2 * 5 + 1, 2 * 1 + 1)
-    assert "a row of drugs with the columns above it" in drugs.assumption and drugs.of == "persons"
-    assert [*made.as_json()["further"]] == ["drugs", "buys"] and "<h4>drugs</h4>" in made._repr_html_()
+    assert "a row of drugs with the columns above it" in drugs.assumption and drugs.unit == "persons"
+    assert [*made.as_json()["further_tables"]] == ["drugs", "buys"] and "<h4>drugs</h4>" in made._repr_html_()
     alone = privsyn.forecast(take_units_for_rows(spec.table_pairs["drugs"]), 400, epsilons=[1], seeds=1)
     noise = {c.column: c.noise for c in alone.at[0].columns}
     assert all(1.5 < c.noise / noise[c.column] < 2 for c in drugs.at[0].columns)  # a third of rho: sqrt(3)

@@ -71,7 +71,7 @@ def test_counts_of_a_release_agree_level_by_level(tmp_path: Path, monkeypatch: p
     release = privsyn.release(rows(3000), example(), out=tmp_path)
     recode = recode_from_table(pq.read_table(release.folder / "marginals" / "recode.parquet"))
     for level in plan(example()).binning["street"].levels:
-        sums = np.bincount(level.of, weights=recode["street"].estimate)
+        sums = np.bincount(level.groups, weights=recode["street"].estimate)
         assert np.allclose(sums, recode[level.attribute].estimate)
     made = release.table.to_pandas()
     known = made.dropna(subset=["street"])

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from benchmarks.relations import Given, describe_column, release_in_memory
+from benchmarks.relations import PublicTable, describe_column, release_in_memory
 from privsyn.tasks.estimation.known_zeros import find_empty_blocks, find_null_codes, find_null_zeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode
@@ -168,7 +168,7 @@ def test_no_row_is_half_asked() -> None:
     frame = frame.astype(float).mask(pd.Series(skipped), axis=0)
     frame["age"] = np.where(skipped, rng.integers(0, 16, rows), rng.integers(16, 90, rows))
     frame["hours"] = pd.Series(rng.integers(0, 60, rows).astype(float)).mask(pd.Series(alone))
-    given = Given("asked", pa.Table.from_pandas(frame), {c: describe_column(frame[c]) for c in frame})
+    given = PublicTable("asked", pa.Table.from_pandas(frame), {c: describe_column(frame[c]) for c in frame})
     for seed in range(2):
         made = release_in_memory(given, given.spec(1.0), seed).to_pandas()
         nulls = made[block].isna().sum(axis=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.relations import Given, release_in_memory
+from benchmarks.relations import PublicTable, release_in_memory
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.engine.inputs import PrivateAccess
@@ -87,12 +87,12 @@ def test_rounding_has_a_hundredth_of_a_column_and_all_costs_rho() -> None:
     assert sum(spent) <= 1 / 50
 
 
-def given(rounds: bool) -> Given:
+def given(rounds: bool) -> PublicTable:
     rng = np.random.default_rng(3)
     pay = rng.gamma(2.0, 20_000, 20_000).clip(1, 249_999)
     pay = np.where(rng.random(20_000) < 0.4, 0, np.round(pay / 100) * 100 if rounds else np.round(pay))
     table = pa.table({"pay": pay.astype(np.int64), "age": rng.integers(0, 90, 20_000)})
-    return Given("pay", table, {"pay": PAY, "age": {"kind": "integer", "min": 0, "max": 99}})
+    return PublicTable("pay", table, {"pay": PAY, "age": {"kind": "integer", "min": 0, "max": 99}})
 
 
 @pytest.mark.parametrize("rounds", [True, False])
@@ -131,7 +131,7 @@ def test_relations_go_on_inside_cells_whether_values_are_rounded_or_not(decimals
     """
     x = np.round(np.random.default_rng(5).uniform(0, 30, 20_000), decimals)
     column = {"kind": "number", "min": 0.0, "max": 320.0, "step": 0.01}
-    given = Given("x", pa.table({"x": x, "y": x}), {"x": column, "y": column})
+    given = PublicTable("x", pa.table({"x": x, "y": x}), {"x": column, "y": column})
     made = release_in_memory(given, given.spec(50.0), 1).to_pandas()
     inside = made[(made["x"] <= 30) & (made["y"] <= 30)]
     assert len(inside) > 0.999 * len(made)
