@@ -30,11 +30,12 @@ from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.model_bounds import CONCENTRATION, compute_bounds, compute_distance
 from privsyn.answers.question import Question, compute_left_out, select_shown_answers
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
+from privsyn.answers.synthetic_rows import sum_rows
 from privsyn.base.errors import RequestError
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.estimation.frequent_values import read_counted
+from privsyn.tasks.estimation.recode import AttributeRecode
 
 UNMEASURED = 1e8
 """Variance of the rest of a split cell, relative to its values: only the cell's sum determines it."""
@@ -388,9 +389,14 @@ def join_conditions(where: Condition | None, event: Condition) -> Condition:
 
 
 def answer_means(question: Question, column: str, level: float) -> Estimates:
-    """Return the mean of a column's numbers, without nulls, among the rows of each answer."""
-    z, cells = compute_normal_factor(level), question.cells
-    (middle, half, present), limits = _list_number_cells(question, column)
+    """Return the mean of a column's numbers, without nulls, among the rows of each answer.
+
+    The estimate is the synthetic rows' mean, which empty cells far from all rows do not move; the interval is that of
+    the noisy counts, widened to hold it.  Rows in a cell above the mean cannot lower it: the lower end leaves out the
+    highest cells where their noise costs more, and the upper end the lowest.
+    """
+    z, released, cells = compute_normal_factor(level), question.released, question.cells
+    places, limits = _list_number_cells(question, column)
     part = cells.fractions(question.where)
     labels, answers = cells.indicators(question.by)
     _, shown = select_shown_answers(answers, part)
@@ -398,65 +404,123 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
     if linear is None:
         _check_target(question)
         return _answer_model_means(question, column, labels, shown, limits, level)
-    bottom = sp.csr_matrix(answers.multiply(part * present))
-    top = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle)))
-    doubt = compute_placement(linear.cells, bottom, half) + _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
-    doubt = doubt + _split_null(
-        linear, sp.csr_matrix(answers.multiply(part)), middle, present, _compute_mean(linear, top, bottom)
-    )
+    bottom = sp.csr_matrix(answers.multiply(part * places.present))
+    middle, rows = np.nan_to_num(places.middle), _average_rows(question, column)[0][shown]
+    of_counts = _compute_mean(linear, sp.csr_matrix(bottom.multiply(middle)), bottom)
+    mean = np.clip(np.where(np.isfinite(rows), rows, of_counts), *limits)
+    other = _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
+    other = other + _split_null(linear, sp.csr_matrix(answers.multiply(part)), middle, places.present, mean)
     if question.population:
-        doubt = np.sqrt(doubt**2 + _sum_squares(linear, top, bottom, middle, half))
-    means = _keep_inside(_compute_ratio(linear, top, bottom, doubt, z), limits)
-    return Estimates(labels, *means, _name_source(doubt))
+        everything = sp.csr_matrix(bottom.multiply(middle))
+        other = np.hypot(other, np.sqrt(_sum_squares(linear, everything, bottom, middle, places.inside)))
+    below, above = (other + compute_placement(linear.cells, bottom, reach) for reach in (places.below, places.above))
+    low, high = np.empty(len(labels)), np.empty(len(labels))
+    for i in range(len(labels)):
+        one, apart = bottom[i], middle - mean[i]
+        ends = []
+        for sign, doubt in ((1.0, below), (-1.0, above)):
+            top = one.multiply(apart)
+            if cells.fine:
+                top = top.multiply(_find_near_cells(released.recode[cells.columns[0]], top.toarray()[0], sign, z))
+            ends.append(_compute_ratio(linear, sp.csr_matrix(top), one, doubt[i : i + 1], z))
+        low[i], high[i] = mean[i] + ends[0][2][0], mean[i] + ends[1][3][0]
+    low, high = np.clip(np.minimum(low, mean), *limits), np.clip(np.maximum(high, mean), *limits)
+    means = np.where(np.isnan(low), np.nan, mean), (high - low) / (2 * z), low, high
+    return Estimates(labels, *means, _name_source(above))
 
 
-def _keep_inside(
-    means: tuple[Floats, Floats, Floats, Floats], limits: tuple[float, float]
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return estimates, errors and intervals clipped to the possible range of a mean.
+def _average_rows(question: Question, column: str) -> tuple[Floats, Floats]:
+    """Return the mean of a column's numbers in the synthetic rows of each answer, NaN without any, and their number."""
+    released = question.released
+    values = compute_row_numbers(released, column)
+    names, present = (question.columns, question.by, question.where), np.isfinite(values)
+    rows = sum_rows(released, *names, present.astype(np.float64))
+    with np.errstate(all="ignore"):
+        return sum_rows(released, *names, np.nan_to_num(values)) / rows, rows
 
-    An estimate whose whole interval is outside the limits is withheld (NaN): then only the limits are known.
+
+def _find_near_cells(recode: AttributeRecode, distances: Floats, sign: float, z: float) -> Bools:
+    """Return which cells to keep in a sum of distances from the mean, shape (cells,), for a bound of one side.
+
+    ``distances``: weight times distance of every cell; ``sign``: the side whose far cells may go, 1 for above.  Without
+    them the sum can only be further on the other side.  Those go for which fitted rows there cost less than the noise.
     """
-    estimate, error, low, high = means
-    impossible = (high < limits[0]) | (low > limits[1])
-    low = np.where(impossible, limits[0], np.clip(low, *limits))
-    high = np.where(impossible, limits[1], np.clip(high, *limits))
-    inside = np.clip(estimate, low, high)
-    return np.where(impossible, np.nan, inside), np.where(impossible, np.nan, error), low, high
+    order = np.argsort(-sign * distances, kind="stable")
+    far = order[sign * distances[order] > 0]
+    lost = np.append(0.0, np.cumsum(np.abs(distances[far]) * np.maximum(recode.estimate[far], 0.0)))
+    noise = np.append(0.0, np.cumsum(distances[far] ** 2 * recode.variance[far]))
+    left = np.maximum(distances**2 @ recode.variance - noise, 0.0)
+    near = np.ones(len(distances), dtype=bool)
+    near[far[: int(np.argmin(lost + z * np.sqrt(left)))]] = False
+    return near
 
 
-def _list_number_cells(question: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:
+class CellPlaces(NamedTuple):
+    """The places of a column's numbers in every cell: flat arrays of shape (cells,).
+
+    ``middle``: the mean number, NaN for none; ``below``, ``above``: how far numbers may lie from it; ``inside``: the
+    variance of numbers inside the cell; ``present``: the part that is not null.
+    """
+
+    middle: Floats
+    below: Floats
+    above: Floats
+    inside: Floats
+    present: Floats
+
+
+def _list_number_cells(question: Question, column: str) -> tuple[CellPlaces, tuple[float, float]]:
     """Return the column's numbers in the cells (:func:`locate_cells`), and their smallest and largest."""
     if column not in question.released.columns:
-        places = locate_computed_columns(question.cells, column)
-        return places, (float(np.min(places[0] - places[1])), float(np.max(places[0] + places[1])))
+        middle, half, present = locate_computed_columns(question.cells, column)
+        places = CellPlaces(middle, half, half, half**2 / 3, present)
+        return places, (float(np.min(middle - half)), float(np.max(middle + half)))
     reach = question.released.reach[column]
     if reach is None:
         raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
     return locate_cells(question.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
 
 
-def locate_cells(cells: ColumnCells, column: str) -> tuple[Floats, Floats, Floats]:
-    """Return the positions of numbers in every cell: three flat arrays.
+def locate_cells(cells: ColumnCells, column: str) -> CellPlaces:
+    """Return the places of numbers in every cell.
 
-    The middle of the column's numbers, half their spread, and the part that is not null.
+    In a coarse code they are as the released shares of its fine codes say, give or take the noise of their counts.
     """
     released = cells.released
     lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
     present = np.isfinite(lowest).astype(np.float64)
-    middle = cells.spread(column, (lowest + highest) / 2)
+    centres, halves = (lowest + highest) / 2, (highest - lowest) / 2
+    middle = cells.spread(column, centres)
     if cells.fine:
-        half = (highest - lowest) / 2
+        below = above = halves
+        inside = halves**2 / 3
     else:
-        least, most = find_code_ends(released.recode[column], lowest, highest)
-        half = np.where(np.isfinite(least), np.maximum(most - middle, middle - least), 0.0)
+        recode = released.recode[column]
+        inside = np.maximum(cells.spread(column, centres**2 + halves**2 / 3) - middle**2, 0.0)
+        least, most = find_code_ends(recode, lowest, highest)
+        spread = np.sqrt(3 * (inside + _compute_middle_variance(recode, centres, middle)))
+        below, above = (
+            np.minimum(np.where(np.isfinite(least), x, 0.0), spread) for x in (middle - least, most - middle)
+        )
     axis = cells.columns.index(column)
     form = [-1 if i == axis else 1 for i in range(len(cells.shape))]
 
     def flat(figures: Floats) -> Floats:
         return np.broadcast_to(figures.reshape(form), cells.shape).ravel()
 
-    return flat(middle), flat(np.nan_to_num(half)), flat(cells.share_inside(column, present))
+    below, above, inside = (flat(np.nan_to_num(figures)) for figures in (below, above, inside))
+    return CellPlaces(flat(middle), below, above, inside, flat(cells.share_inside(column, present)))
+
+
+def _compute_middle_variance(recode: AttributeRecode, centres: Floats, middle: Floats) -> Floats:
+    """Return the variance of each code's mean number due to the noise of its fine counts, shape (codes,)."""
+    counted = np.flatnonzero(recode.kept & np.isfinite(centres))
+    code = recode.coarse[counted]
+    noise = np.bincount(
+        code, weights=(centres[counted] - middle[code]) ** 2 * recode.variance[counted], minlength=recode.size
+    )
+    rows = np.bincount(code, weights=recode.estimate[counted], minlength=recode.size)
+    return noise / np.maximum(rows**2, recode.noise)
 
 
 def compute_placement(cells: Floats, weights: sp.csr_matrix, half_widths: Floats) -> Floats:
@@ -496,11 +560,9 @@ def _compute_sampling_variance(question: Question, counted: Floats, noise: Float
     return variance
 
 
-def _sum_squares(
-    linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half_widths: Floats
-) -> Floats:
+def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, inside: Floats) -> Floats:
     """Return the sum of squared deviations of values from their group's mean: n times the variance of a value."""
-    inside = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle) ** 2 + half_widths**2 / 3))
+    inside = sp.csr_matrix(bottom.multiply(middle**2 + inside))
     n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
     return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
 
@@ -576,16 +638,7 @@ def _answer_model_means(
 ) -> Estimates:
     """Return the means that a pair's distance from independence allows; unknown for more columns."""
     released, z = question.released, compute_normal_factor(level)
-    if column in released.columns:
-        low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))
-        values = ((low_ + high_) / 2)[read_row_codes(released, column)]
-    else:
-        values = compute_row_numbers(released, column)
-    present = np.isfinite(values)
-    top = sum_rows(released, question.columns, question.by, question.where, np.nan_to_num(values))[shown]
-    rows = sum_rows(released, question.columns, question.by, question.where, present.astype(np.float64))[shown]
-    with np.errstate(all="ignore"):
-        estimate = top / rows
+    estimate, rows = (figures[shown] for figures in _average_rows(question, column))
     nothing = np.full(len(labels), np.nan)
     distance = compute_distance(released, question.columns, z) if len(question.columns) == 2 else None
     if distance is None or column not in question.columns or column in question.by:

@@ -410,18 +410,33 @@ def test_a_share_among_next_to_no_rows_lies_between_0_and_1_and_has_no_standard_
     assert (found.low, found.high) == (0.0, 1.0) and np.isfinite(found.estimate) and np.isnan(found.std_error)
 
 
-def test_a_mean_lies_in_its_interval_and_the_columns_bounds_or_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A noisy sum may be negative where no value is."""
+def test_a_means_interval_holds_the_estimate_and_ends_at_the_columns_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise may put the counts' interval outside the bounds, or to one side of the rows' mean."""
     question = Question.of(release(0), (), None, ("income",))
     low, high = counted._list_number_cells(question, "income")[1]
-    for noisy, expected in (
-        ((low - 50.0, 100.0, low - 300.0, low + 200.0), (low, 100.0, low, low + 200.0)),
-        ((high + 50.0, 100.0, high - 300.0, high + 200.0), (high, 100.0, high - 300.0, high)),
-        ((low - 50.0, 9.0, low - 80.0, low - 20.0), (np.nan, np.nan, low, high)),
-        ((low + 50.0, 9.0, low + 20.0, low + 80.0), (low + 50.0, 9.0, low + 20.0, low + 80.0)),
+    estimate = float(answer_means(question, "income", 0.95).estimate[0])
+    for below, above, expected in (
+        (-np.inf, np.inf, (low, high)),
+        (50.0, 80.0, (estimate, estimate + 80.0)),
+        (-80.0, -50.0, (estimate - 80.0, estimate)),
+        (np.nan, np.nan, (np.nan, np.nan)),
     ):
-        figures = tuple(np.array([figure]) for figure in noisy)
+        figures = tuple(np.array([figure]) for figure in (0.0, 1.0, below, above))
         monkeypatch.setattr(counted, "_compute_ratio", lambda *_args, figures=figures: figures)
         mean = answer_means(question, "income", 0.95)
-        found = [float(each[0]) for each in (mean.estimate, mean.std_error, mean.low, mean.high)]
-        assert np.array_equal(found, expected, equal_nan=True)
+        found = [float(each[0]) for each in (mean.low, mean.high)]
+        assert found == pytest.approx(expected, nan_ok=True)
+        assert np.isnan(mean.estimate[0]) if np.isnan(below) else mean.estimate[0] == estimate
+
+
+@pytest.mark.parametrize("factor", [1, 100])
+def test_wide_bounds_leave_a_means_estimate_and_its_lower_end(factor: int) -> None:
+    """Empty cells far above all rows widen the upper end alone."""
+    rng = np.random.default_rng(3)
+    pay = np.round(np.exp(rng.normal(4.0, 0.8, 4_000)), 2)
+    columns = {"pay": {"kind": "number", "min": 0, "max": 2_000 * factor, "decimals": 2}}
+    promise = {"epsilon": 1.0, "delta": 1e-9}
+    counts = released(pa.table({"pay": pay}), make_spec(columns, privacy=promise), renew(3))
+    mean = answer_means(Question.of(counts, (), None, ("pay",)), "pay", 0.95)
+    assert abs(mean.estimate[0] - pay.mean()) < 0.1 * pay.std()
+    assert mean.low[0] <= pay.mean() <= mean.high[0] and pay.mean() - mean.low[0] < 0.2 * pay.std()
