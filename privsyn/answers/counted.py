@@ -199,6 +199,9 @@ def find_split_cells(cells: ColumnCells, selected_part: Floats) -> ValueCells | 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+LEAST_GAIN = 0.5
+"""A bound of a mean leaves out far cells if it is then at most this part as far from the estimate."""
+
 SHARED_LEAN_DEVIATION = 0.25
 """Standard deviation of the lean shared by all cells of a column, in half widths."""
 
@@ -443,15 +446,18 @@ def _find_near_cells(recode: AttributeRecode, distances: Floats, sign: float, z:
     """Return which cells to keep in a sum of distances from the mean, shape (cells,), for a bound of one side.
 
     ``distances``: weight times distance of every cell; ``sign``: the side whose far cells may go, 1 for above.  Without
-    them the sum can only be further on the other side.  Those go for which fitted rows there cost less than the noise.
+    them the sum can only be further on the other side.  Those go for which fitted rows there cost less than the noise,
+    if that makes the bound at least twice as sharp: since the choice sees the noise, a smaller gain could be its own.
     """
     order = np.argsort(-sign * distances, kind="stable")
     far = order[sign * distances[order] > 0]
     lost = np.append(0.0, np.cumsum(np.abs(distances[far]) * np.maximum(recode.estimate[far], 0.0)))
     noise = np.append(0.0, np.cumsum(distances[far] ** 2 * recode.variance[far]))
     left = np.maximum(distances**2 @ recode.variance - noise, 0.0)
+    cost = lost + z * np.sqrt(left)
     near = np.ones(len(distances), dtype=bool)
-    near[far[: int(np.argmin(lost + z * np.sqrt(left)))]] = False
+    if cost.min() < LEAST_GAIN * cost[0]:
+        near[far[: int(np.argmin(cost))]] = False
     return near
 
 

@@ -513,7 +513,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
         if stage in idle:
             continue
         if stage.step.measures is LookKind.VALUES:
-            look = f"{look} (not spent if no cell is heavy)"
+            look = f"{look} (free if no value is frequent)"
         if (request := _find_request_of_sets(plan, stage)) is not None:
             sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]
             lines += [NoiseLine(look, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
@@ -524,7 +524,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
             continue
         for number in ASSUMED_MARGINAL_COUNTS:
             sigma = stage.sigma_if(plan.request, number)
-            lines.append(NoiseLine(f"{look}, if this many share equally", number, sigma, sigma))
+            lines.append(NoiseLine(f"{look}, if this many are counted", number, sigma, sigma))
     return tuple(lines)
 
 

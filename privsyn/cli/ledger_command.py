@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from privsyn.ledgers.dataset_summary import DatasetSummary
     from privsyn.ledgers.ledger import Ledger
 
-app = typer.Typer(no_args_is_help=True, help="Inspect the privacy ledger.")
+app = typer.Typer(no_args_is_help=True, help="Show what was spent, and check the privacy ledger.")
 
 
 @app.command("show")

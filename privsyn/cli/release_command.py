@@ -74,7 +74,7 @@ def release_command(
     ] = None,
     early: Annotated[
         str | None,
-        typer.Option(metavar="WHY", help="Reason for releasing a period before it begins; kept in the ledger."),
+        typer.Option(metavar="WHY", help="Reason for releasing a period before it begins; recorded in the ledger."),
     ] = None,
     new_dataset: SecondName = None,
     yes: Annotated[
@@ -474,7 +474,7 @@ class FirstCharge(NamedTuple):
 
 
 def look_ahead(proposal: Proposal) -> FirstCharge:
-    """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
+    """Return the price and cap of a release, from public facts and the ledger; nothing is read or written."""
     from privsyn.api.check import measures_no_pair
     from privsyn.engine.admission import REQUEST_CHECKS, admit
     from privsyn.engine.checked_tables import find_state

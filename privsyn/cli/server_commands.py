@@ -23,7 +23,7 @@ def init_command(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Created if missing. No file is replaced.")],
     debug: Debug = False,
 ) -> None:
-    """Write the files that a server starts from.
+    """Create a server's configuration files.
 
     These are deployments, an operator's policy, PostgreSQL scripts, systemd units and an example.
     """

@@ -151,7 +151,7 @@ def check_command(
     """Check a spec and predict the noise, at no cost.
 
     With --data, it also shows how well the private table fits the spec.
-    With --rows-about, it forecasts the quality of a release by simulation on public things; --data plays no part.
+    With --rows-about, it forecasts the quality of a release by simulation; the private table is not used.
     """
     with print_errors(debug=debug):
         from privsyn.api.check import check, open_for_check
@@ -192,7 +192,7 @@ def check_command(
         if forecast is not None:
             render_forecast(forecast, results)
         else:
-            hint = "Which relations will be measurable, and in how many codes, depends on the rows: --rows-about N."
+            hint = "To forecast which relations will be measured, and in how many codes, add --rows-about N."
             results.print(hint, soft_wrap=True)
 
 
@@ -283,7 +283,7 @@ def render_check(
         title = "Named sets, each measured as one table (expected error by noise, as a share of the rows)"
         console.print(_build_table(title, [*SET_HEADERS], report.set_rows()))
     if report.warnings:
-        console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
+        console.print(_build_table("Warnings", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:
         _render_fit(report.fit, console, warnings or console, _describe_larger_cap(panel))
     for table, fit in report.further_tables.items():

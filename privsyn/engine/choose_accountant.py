@@ -83,7 +83,7 @@ def assume_accountant(spec: ReleaseSpec, settings: Settings | None) -> tuple[Rel
     except LedgerError:
         return _set_accountant(spec, DEFAULT_ACCOUNTANT), "the ledger cannot be read"
     if known is None:
-        return _set_accountant(spec, DEFAULT_ACCOUNTANT), f"the ledger does not know {spec.dataset!r}"
+        return _set_accountant(spec, DEFAULT_ACCOUNTANT), f"{spec.dataset!r} is new to the ledger"
     return _set_accountant(spec, known.accountant), f"the ledger counts the cap of {spec.dataset!r} by it"
 
 

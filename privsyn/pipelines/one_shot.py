@@ -95,7 +95,7 @@ def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
 CLIQUES = "combine_cliques.cliques"
 JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
 MEASURED = "measure_marginals"
-COUNTS = "has the joint counts, cell by cell, the last attribute running fastest"
+COUNTS = "has the joint counts, cell by cell, the last attribute innermost"
 
 
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

@@ -138,7 +138,7 @@ MEASURE_LARGE = build_measurement(
     title="Measure large groups",
     chosen="public_workload.large",
     look=LookDescription(counted="joint counts of related columns in the large groups", reason=ONE_CELL),
-    files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
+    files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute innermost"),
     limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
     "occur, and relations that were not counted come from it.",
 )

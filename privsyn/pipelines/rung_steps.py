@@ -75,7 +75,7 @@ COUNT_RUNGS = ReleaseStep(
     plan=_plan_rungs,
     exact=count_cells,
     look=LookDescription(
-        counted="rough counts of intervals that double in width, to choose cells where rows are",
+        counted="rough counts that place the intervals of numbers, dates and moments",
         reason=explain_one_cell,
         noise_of="a rough count",
     ),

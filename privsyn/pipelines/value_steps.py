@@ -41,7 +41,7 @@ VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
 COUNTED, LOCATED = "find_heavy_cells.counted", f"{LOCATE}.located_rows"
 COUNTED_FILE = "marginals/counted_values.parquet"
 
-WORDS = "has their counts, in that order, and last the count of all other values"
+WORDS = "has the counts of the values in `counted_values`, and last the count of all other values"
 
 NO_VALUE_COUNTS = {
     "find_heavy_cells": {"counted": tabulate_counted([], [])},

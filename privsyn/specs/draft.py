@@ -267,7 +267,7 @@ def write_head(
         source = [f"# from {format_comment(facts)}.", f"# {LOOKED}"]
     lines = [
         f"# Release spec for {format_comment(' and '.join(t.title for t in tables))}, drafted by `privsyn spec draft`.",
-        "# Names and storage types come from the table's header; bounds, values and null-ability come",
+        "# Names and storage types come from the table's header; bounds, values and nulls come",
         *source,
         "# A TODO is a choice, or a fact from a public source, that only you can supply. Never read it off",
         "# the private table: that would be a leak. `privsyn spec check` refuses the file until none is left.",

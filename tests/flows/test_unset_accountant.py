@@ -132,7 +132,7 @@ def test_an_improvement_keeps_the_accountant_of_the_first_release(spec: ReleaseS
 def test_a_check_and_a_price_say_which_accountant_it_is_and_why(spec: ReleaseSpec, places: Path) -> None:
     settings = Settings()
     assert check(spec).accountant == "tight: no ledger was asked"
-    assert check(spec, None, settings).accountant == "tight: the ledger does not know 'people'"
+    assert check(spec, None, settings).accountant == "tight: 'people' is new to the ledger"
     assert not Path(settings.ledger).exists(), "no ledger was made"
     assert check(under(spec, "paper"), None, settings).accountant == "paper: the spec says so"
     assert look_ahead(propose_release(spec, settings)).rho == TIGHT

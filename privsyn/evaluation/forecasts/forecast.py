@@ -79,7 +79,7 @@ ASSUMPTION_NOTE = (
 """Which figures depend on the assumption."""
 
 UNKNOWN_NOTE = (
-    "Made-up rows are related like most tables, and perhaps not like yours. A figure after ~ is a guess: 40 % of them "
+    "Made-up rows have the relations of a typical table; yours may differ. A figure after ~ is a guess: 40 % of them "
     "are off by more than a factor of 1.5. The error of a mean is unknown for columns that may be null. Your table "
     "decides which pairs are measured; name a public table or an earlier release to forecast them."
 )
@@ -293,7 +293,7 @@ HEADINGS = (
     "rough",
     "lost",
     "pairs measured",
-    "relations seen from",
+    "weakest relation detected",
     "codes a column",
     "as good as a random sample of",
 )

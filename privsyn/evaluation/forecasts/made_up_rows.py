@@ -104,7 +104,7 @@ class MadeUpTable(NamedTuple):
         most = DEFAULT_STRENGTH if strength is None else strength
         if not 0 <= most <= 1:
             raise RequestError(f"{most:g} is not a strength", "Choose a correlation from 0 to 1", "forecast.strength")
-        words = f"columns of a usual shape, with pairs correlated by 0 to {most:g}, most of them weakly"
+        words = f"typical columns, with pairs correlated by 0 to {most:g}, most of them weakly"
         return cls(lambda seed: assume_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
 
 

@@ -192,8 +192,7 @@ def _describe_responsible(release: DescribedRelease) -> dict[str, Any]:
         "rai:dataLimitations": [
             "Small groups are blurred: a count below about three times its noise cannot be distinguished from zero.",
             "Relations of three or more columns are kept only if they follow from the measured counts.",
-            "The rows are not a sample for confidence intervals: add the variance of the noise, which certificate.json "
-            "states.",
+            "The rows are not a sample for confidence intervals. Take them from `privsyn query`, which adds the noise.",
             *(f"Column {name}: {TELLS_NOTHING}" for name in release.spec.unmeasured_columns),
         ],
         "rai:personalSensitiveInformation": [

@@ -146,8 +146,8 @@ def test_every_look_of_every_mechanism_has_a_line() -> None:
     for mechanism in MECHANISMS:
         spec = spec_of(**mechanism_fields(mechanism, group="state"))
         looks = [step.look.words for step in release_steps(build_steps(Request(spec)))]
-        lines = [line.what.removesuffix(", if this many share equally") for line in check(spec).noise]
-        lines = [line.removesuffix(" (not spent if no cell is heavy)") for line in lines]
+        lines = [line.what.removesuffix(", if this many are counted") for line in check(spec).noise]
+        lines = [line.removesuffix(" (free if no value is frequent)") for line in lines]
         assert list(dict.fromkeys(lines)) == looks
 
 
