@@ -394,8 +394,8 @@ def join_conditions(where: Condition | None, event: Condition) -> Condition:
 def answer_means(question: Question, column: str, level: float) -> Estimates:
     """Return the mean of a column's numbers, without nulls, among the rows of each answer.
 
-    The estimate is the synthetic rows' mean, which empty cells far from all rows do not move; the interval is that of
-    the noisy counts, widened to hold it.  Rows in a cell above the mean cannot lower it: the lower end leaves out the
+    The estimate is the synthetic rows' mean, which empty cells far from all rows do not move; the interval
+    comes from the noisy counts, widened to hold it.  Rows in a cell above the mean cannot lower it: the lower end leaves out the
     highest cells where their noise costs more, and the upper end the lowest.
     """
     z, released, cells = compute_normal_factor(level), question.released, question.cells
@@ -446,8 +446,9 @@ def _find_near_cells(recode: AttributeRecode, distances: Floats, sign: float, z:
     """Return which cells to keep in a sum of distances from the mean, shape (cells,), for a bound of one side.
 
     ``distances``: weight times distance of every cell; ``sign``: the side whose far cells may go, 1 for above.  Without
-    them the sum can only be further on the other side.  Those go for which fitted rows there cost less than the noise,
-    if that makes the bound at least twice as sharp: since the choice sees the noise, a smaller gain could be its own.
+    them the sum can only be further on the other side.  Cells go if their
+    fitted rows cost less than their noise, and only if the bound gets twice as sharp: the choice sees the noise, so a
+    smaller gain may be chance.
     """
     order = np.argsort(-sign * distances, kind="stable")
     far = order[sign * distances[order] > 0]
@@ -464,8 +465,8 @@ def _find_near_cells(recode: AttributeRecode, distances: Floats, sign: float, z:
 class CellPlaces(NamedTuple):
     """The places of a column's numbers in every cell: flat arrays of shape (cells,).
 
-    ``middle``: the mean number, NaN for none; ``below``, ``above``: how far numbers may lie from it; ``inside``: the
-    variance of numbers inside the cell; ``present``: the part that is not null.
+    ``middle``: the mean number, NaN for none.  ``below``, ``above``: how far numbers may lie from it.  ``inside``: the
+    variance of numbers inside the cell.  ``present``: the part that is not null.
     """
 
     middle: Floats

@@ -31,7 +31,10 @@ EarlierRelease = Annotated[
 ]
 PublicTable = Annotated[str | None, typer.Option(metavar="PATH", help="Forecast from a public table's rows.")]
 Strength = Annotated[
-    float | None, typer.Option(metavar="R", help="Forecast from made-up rows whose columns have correlations of 0 to R. [default: 0.9]")
+    float | None,
+    typer.Option(
+        metavar="R", help="Forecast from made-up rows whose columns have correlations of 0 to R. [default: 0.9]"
+    ),
 ]
 Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Write a picture of the forecast, .png or .svg.")]
 

@@ -32,9 +32,9 @@ good as 20 on stroke_ist."""
 class NoisyLevel:
     """Estimates of the groups of one level.
 
-    ``group``: the group columns, empty if the whole table is one group; ``number``: rows by group, shape (groups,);
-    ``cliques``: the sets of other columns measured in every group; ``counts``: one array per set, shape
-    (groups, cells); ``noise``: standard deviation of each set's counts, which sets their shrinkage towards the
+    ``group``: the group columns, empty if the whole table is one group.  ``number``: rows by group, shape (groups,).
+    ``cliques``: the sets of other columns measured in every group.  ``counts``: one array per set, shape
+    (groups, cells).  ``noise``: standard deviation of each set's counts, which sets their shrinkage towards the
     previous estimate; None: no shrinkage, as in the paper.
     """
 
