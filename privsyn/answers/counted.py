@@ -394,8 +394,8 @@ def join_conditions(where: Condition | None, event: Condition) -> Condition:
 def answer_means(question: Question, column: str, level: float) -> Estimates:
     """Return the mean of a column's numbers, without nulls, among the rows of each answer.
 
-    The estimate is the synthetic rows' mean, which empty cells far from all rows do not move; the interval
-    comes from the noisy counts, widened to hold it.  Rows in a cell above the mean cannot lower it: the lower end leaves out the
+    The estimate is the synthetic rows' mean, which empty cells far from all rows do not move; the interval comes from
+    the noisy counts, widened to hold it.  Rows in a cell above the mean cannot lower it: the lower end leaves out the
     highest cells where their noise costs more, and the upper end the lowest.
     """
     z, released, cells = compute_normal_factor(level), question.released, question.cells
@@ -447,7 +447,7 @@ def _find_near_cells(recode: AttributeRecode, distances: Floats, sign: float, z:
 
     ``distances``: weight times distance of every cell; ``sign``: the side whose far cells may go, 1 for above.  Without
     them the sum can only be further on the other side.  Cells go if their
-    fitted rows cost less than their noise, and only if the bound gets twice as sharp: the choice sees the noise, so a
+    fitted rows cost less than their noise, and only if the bound gets twice as sharp.  The choice sees the noise, so a
     smaller gain may be chance.
     """
     order = np.argsort(-sign * distances, kind="stable")
