@@ -9,18 +9,23 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns
+from privsyn.data_contracts.mechanism_options import Aim, Independent, Mechanism, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Consistency, Selection, Synthesis
 from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
 from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import ALL, KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
 
 Made = TypeVar("Made")
+Options = TypeVar("Options", bound=Mechanism)
 
 
 class EncodingFacts(NamedTuple):
@@ -163,6 +168,53 @@ class Request:
     def records(self) -> int:
         """k: the most records of one person in any count."""
         return self.spec.records
+
+    def get_options(self, kind: type[Options]) -> Options:
+        """Return the mechanism's options, of type ``kind``.  Raises TypeError if it is another mechanism."""
+        options = self.spec.mechanism
+        if not isinstance(options, kind):
+            raise TypeError(f"the request asks for the mechanism {options.name!r}")
+        return options
+
+    @property
+    def selection(self) -> Selection:
+        """The settings of selection, or the defaults with the mechanism's ``max_cells``."""
+        options = self.spec.mechanism
+        if isinstance(options, PrivSyn):
+            return options.selection
+        return Selection(max_cells=options.max_cells) if isinstance(options, Mst | PrivBayes | Aim) else Selection()
+
+    @property
+    def division(self) -> str:
+        """How the one-ways share their budget: "equal", or "cells" (in proportion to cells^(2/3))."""
+        options = self.spec.mechanism
+        if isinstance(options, PrivSyn):
+            return options.split.one_ways
+        return "cells" if isinstance(options, Independent) else "equal"
+
+    @property
+    def consistency(self) -> Consistency:
+        """The settings of consistency, or the defaults if the mechanism has none."""
+        options = self.spec.mechanism
+        return options.consistency if isinstance(options, PrivSyn) else Consistency()
+
+    @property
+    def synthesis(self) -> Synthesis:
+        """The settings of synthesis, completed by the defaults."""
+        options = self.spec.mechanism.synthesis
+        return options if isinstance(options, Synthesis) else Synthesis(**options.model_dump())
+
+    def list_asked_pairs(self, attributes: Clique, limit: int = MOST_PAIRS) -> list[Clique] | None:
+        """Return the pairs to ask of a wide table, or None (all pairs) if the table is not wide.
+
+        The choice depends on names, their order and the focus alone.  ``attributes``: the rows' attributes, in order;
+        ``limit``: the largest number of pairs, not counting pairs of the focus.
+        """
+        if not is_wide(self.encoding.domain.attributes):
+            return None
+        column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in self.encoding.codecs}
+        columns = {a: column_of.get(a, a) for a in attributes}
+        return list_near_pairs(attributes, columns, [a for a in self.public.in_focus if a in columns], limit)
 
     @cached_property
     def encoding(self) -> EncodingPlan:

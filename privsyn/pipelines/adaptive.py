@@ -21,35 +21,17 @@ from privsyn.data_contracts.mechanism_options import Adaptive, Aim
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import (
-    ONE_CELL,
-    RECODE,
-    RECODED,
-    RELEASED,
-    get_options,
-    list_released_tables,
-    publish_noisy,
-    stream_codes,
-)
-from privsyn.pipelines.one_shot import (
-    CHOICE,
-    COMBINE_CLIQUES,
-    SELECT_PAIRS,
-    build_looks,
-    build_measurement,
-    read_noisy_scores,
-)
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.pipelines.common_steps import ONE_CELL, RECODE, RECODED, RELEASED, list_released_tables, publish_noisy
+from privsyn.pipelines.mechanism_parts import build_measurement, read_noisy_scores
+from privsyn.pipelines.one_shot import CHOICE, COMBINE_CLIQUES, SELECT_PAIRS, build_looks
 from privsyn.pipelines.synthesis_steps import (
     APPEND_ATTRIBUTES,
-    CONSISTENCY_LOOKS,
-    CONSISTENCY_READS,
     MAKE_CONSISTENT,
     REFINE_CODES,
     SYNTHESIS,
     SYNTHESIZE,
     build_row_steps,
-    get_synthesis,
     list_attributes,
     read_consistent_marginals,
     read_zeros,
@@ -65,7 +47,7 @@ from privsyn.tasks.steps import append_attributes, combine_cliques, residual_sco
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, with further rounds between measurement and consistency."""
-    rounds = (_build_round(n) for n in range(2, get_options(request, Adaptive).rounds + 2))
+    rounds = (_build_round(n) for n in range(2, request.get_options(Adaptive).rounds + 2))
     return (*build_looks(), *(step for steps in rounds for step in steps), *build_row_steps(request))
 
 
@@ -109,7 +91,7 @@ def make_rows_so_far(n: int) -> Step:
         by_code, sets = split_sets(consistent)
         tied = knowledge.tied | list_attributes(sets)
         core = append_attributes.select_core_marginals(by_code, domain, tied)
-        settings = get_synthesis(request)
+        settings = request.synthesis
         settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
@@ -122,17 +104,17 @@ def make_rows_so_far(n: int) -> Step:
             zeros=read_zeros(request, inputs, recode),
         )
         codes = append_attributes.append_attributes(rows, by_code, domain, settings.seed, tied)
-        return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
+        return {"codes": RowStream.of_codes(codes.to_arrow().to_batches(), domain)}
 
     return Step(
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_refined(n)),
-        look_kinds=CONSISTENCY_LOOKS,
+        look_kinds=MAKE_CONSISTENT.look_kinds,
         outputs={"codes": tables.SYNTHETIC_CODES},
         fields=ROWS_SO_FAR,
-        reads=CONSISTENCY_READS,
+        reads=MAKE_CONSISTENT.reads,
         run=run,
         version=_count_versions(MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES),
     )
@@ -149,8 +131,8 @@ def _get_candidates(request: Request) -> _Candidates:
     options = request.spec.mechanism
     if isinstance(options, Aim):
         return _Candidates(options.max_cells, options.gamma if options.triples else None)
-    selection = get_options(request, Adaptive).selection
-    return _Candidates(selection.max_cells, selection.gamma if get_options(request, Adaptive).triples else None)
+    selection = request.get_options(Adaptive).selection
+    return _Candidates(selection.max_cells, selection.gamma if request.get_options(Adaptive).triples else None)
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -213,7 +195,7 @@ def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Map
         fine,
         float(inputs.rho[f"measure_again_{n}"]),
         request.records,
-        remeasure_one_ways=get_options(request, Adaptive).split.remeasure_one_ways,
+        remeasure_one_ways=request.get_options(Adaptive).split.remeasure_one_ways,
         targets=request.public.targets,
     )
     return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}

@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step, say
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, say
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.budget import SetParts, split_sets
 from privsyn.pipelines.common_steps import (
@@ -27,7 +27,6 @@ from privsyn.pipelines.common_steps import (
     compress_by_one_ways,
     list_released_tables,
     publish_noisy,
-    stream_codes,
 )
 from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
@@ -219,7 +218,7 @@ def _build_merging(name: str, title: str, merges: str, only_with_look: str, when
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         sets = named_sets.read_merges(inputs.table(merges))
         rows = named_sets.merge_rows(inputs.batches(RECODED), sets)
-        return {"merged_rows": stream_codes(rows, named_sets.build_set_domain(sets), padded=True)}
+        return {"merged_rows": RowStream.of_codes(rows, named_sets.build_set_domain(sets), padded=True)}
 
     return Step(
         name=name,

@@ -16,14 +16,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, ReleaseStep
 from privsyn.engine.step_list import repeat
-from privsyn.pipelines.common_steps import (
-    RECODE,
-    RECODED,
-    RELEASED,
-    list_asked_pairs,
-    list_released_tables,
-    publish_noisy,
-)
+from privsyn.pipelines.common_steps import RECODE, RECODED, RELEASED, list_released_tables, publish_noisy
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS
 from privsyn.tasks.estimation.recode import Recode, estimate_total
@@ -74,8 +67,8 @@ def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str
     attributes: all attributes of the rows, in order.  A wide table asks only those among its ``limit`` nearest pairs,
     or, if none of these is of two ordered attributes, the ``limit`` nearest pairs of ordered attributes.
     """
-    pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, limit))
-    return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), limit))
+    pairs = trend_scores.list_pairs(ordered, request.list_asked_pairs(attributes, limit))
+    return pairs or trend_scores.list_pairs(ordered, request.list_asked_pairs(tuple(ordered), limit))
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
