@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 from privsyn.base.errors import RequestError
@@ -18,6 +19,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Consistency, Selection, Synthesis
 from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
+from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.kernels.counting import CodeTable
@@ -215,6 +217,25 @@ class Request:
         column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in self.encoding.codecs}
         columns = {a: column_of.get(a, a) for a in attributes}
         return list_near_pairs(attributes, columns, [a for a in self.public.in_focus if a in columns], limit)
+
+    def list_settled_pairs(self, attributes: Clique, asked_pairs: Sequence[Clique] | None) -> list[Clique]:
+        """Return the pairs among ``asked_pairs`` (None: all pairs of ``attributes``) that need no score.
+
+        Either one attribute is only counted alone, or both attributes belong to rows above that are already made.
+        """
+        counted_alone = set(list_counted_alone(self.encoding.binning))
+        made_before = set(self.encoding.list_attributes_within(self.parent_columns))
+        if not counted_alone and not made_before:
+            return []
+        pairs = combinations(attributes, 2) if asked_pairs is None else asked_pairs
+        return [pair for pair in pairs if counted_alone & {*pair} or made_before >= {*pair}]
+
+    @property
+    def named_pairs(self) -> frozenset[Clique]:
+        """The pairs of attributes that the spec names as measured sets without a question."""
+        named = (m for m in self.spec.measured_sets if m.asked is None)
+        sets = {self.encoding.domain.ordered(self.encoding.attributes_of(m.columns)) for m in named}
+        return frozenset(clique for clique in sets if len(clique) == 2)
 
     @cached_property
     def encoding(self) -> EncodingPlan:

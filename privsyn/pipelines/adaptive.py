@@ -24,6 +24,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import ONE_CELL, RECODE, RECODED, RELEASED, list_released_tables, publish_noisy
 from privsyn.pipelines.mechanism_parts import build_measurement, read_noisy_scores
+from privsyn.pipelines.named_sets import list_attributes, set_apart
 from privsyn.pipelines.one_shot import CHOICE, COMBINE_CLIQUES, SELECT_PAIRS, build_looks
 from privsyn.pipelines.synthesis_steps import (
     APPEND_ATTRIBUTES,
@@ -32,10 +33,8 @@ from privsyn.pipelines.synthesis_steps import (
     SYNTHESIS,
     SYNTHESIZE,
     build_row_steps,
-    list_attributes,
     read_consistent_marginals,
     read_zeros,
-    split_sets,
 )
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
@@ -88,7 +87,7 @@ def make_rows_so_far(n: int) -> Step:
         recode, measured, by_trend = read_consistent_marginals(request, inputs)
         consistent = [*measured, *by_trend]
         domain, knowledge = build_coarse_domain(recode), request.public.in_codes(recode)
-        by_code, sets = split_sets(consistent)
+        by_code, sets = set_apart(consistent)
         tied = knowledge.tied | list_attributes(sets)
         core = append_attributes.select_core_marginals(by_code, domain, tied)
         settings = request.synthesis

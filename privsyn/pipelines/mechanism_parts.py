@@ -66,7 +66,7 @@ def build_choice_step(
 def measure_chosen(chosen: str, limit: str = MEASURE.limit) -> ReleaseStep:
     """Return the paper's measurement of the marginals in the table ``chosen``."""
     inputs = (*MEASURE.inputs[:-1], chosen)
-    return replace(MEASURE, inputs=inputs, plan=partial(plan_marginals, chosen), limit=limit, replacements={})
+    return replace(MEASURE, inputs=inputs, plan=partial(plan_marginals, chosen), limit=limit)
 
 
 def build_measurement(

@@ -5,11 +5,10 @@ Marginals are chosen once; ``adaptive`` chooses again in each round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from privsyn.counting.partitions import list_parts
 from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
@@ -26,6 +24,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines.common_steps import (
+    COMPRESS_DOMAIN,
     ENCODE,
     ENCODE_WITH_NUMBERS,
     ENCODED,
@@ -37,27 +36,26 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
-from privsyn.pipelines.named_sets import COMPRESS, SET_STEPS
+from privsyn.pipelines.named_sets import COMPRESS_FOR_SETS, MEASURE_SETS, SET_STEPS
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import ROW_STEPS, build_row_steps
-from privsyn.pipelines.trend_steps import TREND_SCORES, TRENDS, count_trends_again, explain_by_trends
+from privsyn.pipelines.trend_steps import (
+    TREND_SCORES,
+    TRENDS,
+    ask_unclear_trends,
+    count_trends_again,
+    explain_by_trends,
+    plan_unclear_trends,
+)
 from privsyn.pipelines.value_steps import VALUE_STEPS
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.noisy import count_marginals
-from privsyn.tasks.estimation.pair_departures import is_wide
-from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
+from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import (
-    combine_cliques,
-    compress_domain,
-    indif_scores,
-    measure_marginals,
-    select_pairs,
-    trend_scores,
-)
+from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -74,13 +72,13 @@ def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
         encode or ENCODE,
         *build_first_look(encode or ENCODE_WITH_NUMBERS),  # not in the paper
         ONE_WAYS,  # line 1
-        COMPRESS,  # line 2
+        replace(COMPRESS_DOMAIN, replacements={MEASURE_SETS: COMPRESS_FOR_SETS}),  # line 2
         RECODE_ROWS,
         SCORES,  # line 3, Algorithm 1
         TREND_SCORES,  # not in the paper
         SELECT_PAIRS,  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
-        MEASURE,  # line 5
+        replace(MEASURE, replacements={TRENDS: ask_unclear_trends(MEASURE)}),  # line 5
         *VALUE_STEPS,  # not in the paper
         *SET_STEPS,  # not in the paper
     )
@@ -126,23 +124,10 @@ def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]
         request.records,
         indif_scores.REFERENCE_SENSITIVITY if by_one_ways else indif_scores.SENSITIVITY,
         max_cells=selection.max_cells,
-        unscored={*request.public.known_pairs, *_list_settled_pairs(request, domain, asked_pairs)},
+        unscored={*request.public.known_pairs, *request.list_settled_pairs(domain.attributes, asked_pairs)},
         scored_more=request.public.scored_more,
         asked_pairs=asked_pairs,
     )
-
-
-def _list_settled_pairs(request: Request, domain: Domain, asked_pairs: Sequence[Clique] | None) -> list[Clique]:
-    """Return the pairs among ``asked_pairs`` (None: all pairs) that need no score.
-
-    Either one attribute is only counted alone, or both attributes belong to rows above that are already made.
-    """
-    counted_alone = set(list_counted_alone(request.encoding.binning))
-    made_before = set(request.encoding.list_attributes_within(request.parent_columns))
-    if not counted_alone and not made_before:
-        return []
-    pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs
-    return [pair for pair in pairs if counted_alone & {*pair} or made_before >= {*pair}]
 
 
 def _score_exactly(
@@ -242,11 +227,6 @@ def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[st
     return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
 
 
-def _compute_gamma(request: Request) -> int | None:
-    selection = request.get_options(PrivSyn).selection
-    return selection.gamma if selection.combine_cliques else None
-
-
 COMBINE_CLIQUES = Step(
     name="combine_cliques",
     title="Combine cliques",
@@ -256,7 +236,7 @@ COMBINE_CLIQUES = Step(
     inputs=("select_pairs.pairs", RECODE),
     outputs={"cliques": tables.CLIQUES},
     fields=CRITERION,
-    settings=lambda r: {"gamma": _compute_gamma(r)},
+    settings=lambda r: {"gamma": r.selection.most_combined},
     inherits=(KnowledgePart.KNOWN_COLUMNS,),
     run=_combine,
     version=2,
@@ -265,15 +245,10 @@ COMBINE_CLIQUES = Step(
 
 def plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan the cliques in the table ``chosen``, then the unclear trends once more."""
-    weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
-    # a wide table asks only as many trends as are clear, so it asks none again
-    wide = is_wide(request.encoding.domain.attributes)
-    asked_before = [] if wide else inputs.all_noisy(LookKind.TRENDS)[0]
-    total = estimate_total(inputs.recode())
-    asked_again, weights = trend_scores.plan_again(asked_before, weights, total, rho, request.records)
-    remaining = rho - sum_rho(asked_again)
-    queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, remaining, request.records)
-    return [*queries, *asked_again]
+    weights, fine = combine_cliques.read_cliques(inputs.table(chosen)), request.encoding.domain
+    asked_again, weights = plan_unclear_trends(request, inputs, weights, rho)
+    rho -= sum_rho(asked_again)
+    return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]
 
 
 def _count_marginals(
@@ -286,11 +261,7 @@ def _count_marginals(
         yield from count_trends_again(request, inputs, rows, asked_again)
 
 
-def _explain_sum_of_signs(request: Request) -> str:
-    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
-
-
-_MEASURE = ReleaseStep(
+MEASURE = ReleaseStep(
     name=MEASURED,
     title="Measure marginals",
     about="rho3: the cliques' counts, weighted Gaussian noise",
@@ -307,15 +278,6 @@ _MEASURE = ReleaseStep(
     limit="Relations of three and more columns are kept only if the measured ones imply them.",
 )
 
-_WITH_TRENDS = replace(
-    _MEASURE,
-    look_kinds=(LookKind.TRENDS,),
-    look=replace(_MEASURE.look, reason=_explain_sum_of_signs),
-    published=publish_noisy("measured", f"{COUNTS}; pairs after the single columns are sums, as in `trends.parquet`"),
-)
-
-MEASURE = replace(_MEASURE, replacements={TRENDS: _WITH_TRENDS})
-"""Measures the chosen cliques, and asks unclear trends again."""
 
 _PAPER = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
 STEPS = connect(fund((*build_looks(), *ROW_STEPS), _PAPER))

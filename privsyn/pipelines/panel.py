@@ -57,12 +57,7 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import encode, one_way_marginals, pair_rows
-from privsyn.tasks.steps.decode_linked import (
-    build_linked_domain,
-    build_linked_schema,
-    decode_linked,
-    linked_to_arrow,
-)
+from privsyn.tasks.steps.decode_linked import build_linked_domain, build_linked_schema, decode_linked, linked_to_arrow
 from privsyn.tasks.synthesis import shards
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Each step names the kinds of looks that it reads, and gets those that the mechan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -18,16 +18,13 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import COLUMN_ORDER, DECODED_COLUMNS, Output, Progress, PublishedFile, RowStream, Step
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.common_steps import (
-    COMPRESSION,
-    RECODE,
-    list_released_tables,
-)
+from privsyn.pipelines.common_steps import COMPRESSION, RECODE, list_released_tables
 from privsyn.pipelines.named_sets import (
-    MERGES,
-    list_named_pairs,
+    CONSISTENT_SETS,
+    list_attributes,
+    read_consistent_sets,
     read_set_marginals,
-    read_sets,
+    set_apart,
 )
 from privsyn.pipelines.trend_steps import read_trends
 from privsyn.pipelines.value_steps import read_frequent_values
@@ -53,11 +50,9 @@ from privsyn.tasks.steps import append_attributes, decode, make_consistent, synt
 from privsyn.tasks.synthesis import shards
 from privsyn.tasks.synthesis.implied_pairs import choose_strongest
 
-MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
-BY_TREND = "make_consistent.by_trend"
+MARGINALS, BY_TREND = "make_consistent.marginals", "make_consistent.by_trend"
 CORE, CODES = "synthesize.core_codes", "append_attributes.codes"
 SCORES = "indif_scores"
-
 
 SYNTHESIS = tuple(f"mechanism.synthesis.{name}" for name in Synthesis.model_fields if name != "related_inside")
 SHARDS = ("mechanism.synthesis.seed", "mechanism.synthesis.shard_rows")
@@ -89,21 +84,20 @@ def read_consistent_marginals(
 
     Sets in merged codes are the last marginals.  Pairs by trend are pairs that no look measured.
     """
-    recode = inputs.read_pooled_recode()
-    domain = build_coarse_domain(recode)
-    one_way, variance = sum_coarse_one_ways(recode)
-    measured = make_consistent.build_measured_marginals(*inputs.measured(), domain)
-    settings, knowledge = request.consistency, request.public.in_codes(recode)
+    recode, settings, named_pairs = inputs.read_pooled_recode(), request.consistency, request.named_pairs
     by_trend = read_trends(request, inputs, recode)
+    pooled = mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None
+    nulls, zeros = find_null_codes(request, recode), read_zeros(request, inputs, recode, unmeasured=True)
+    knowledge = request.public.in_codes(recode)
     totals, sets = knowledge.public.totals, read_set_marginals(inputs)
-    named_pairs = list_named_pairs(request)
+    one_way, variance = sum_coarse_one_ways(recode)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(), build_coarse_domain(recode))
     if by_trend is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else by_trend.pool_in(m) for m in one_way]
         measured = [by_trend.pool_in(m) for m in measured]
         sets = [by_trend.pool_in(m) if m.attributes in named_pairs else m for m in sets]
     measured += [*knowledge.known_pairs, *sets]
     expected = by_trend if knowledge.prior_pairs is None else knowledge.prior_pairs
-    zeros = read_zeros(request, inputs, recode, unmeasured=True)
     consistent = make_consistent.make_consistent(
         one_way,
         variance,
@@ -115,25 +109,15 @@ def read_consistent_marginals(
         zeros=zeros,
         expected=None if expected is None else expected.coarse,
         known=totals,
-        pooled=mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None,
+        pooled=pooled,
         trend_deviations={} if by_trend is None else by_trend.deviation,
         named_pairs=named_pairs,
-        nulls=find_null_codes(request, recode),
+        nulls=nulls,
     )
     if by_trend is None:
         return recode, consistent, []
     with_pairs = [m for m in consistent if not m.merges or m.attributes in named_pairs]
     return recode, consistent, list_missing_pairs(by_trend, with_pairs, zeros)
-
-
-def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the marginals in the recoding's codes, and the sets in merged codes."""
-    return [m for m in consistent if not m.merges], [m for m in consistent if m.merges]
-
-
-def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
-    """Return the attributes of the sets, whose rows are made together."""
-    return frozenset(a for m in sets for a in m.attributes)
 
 
 def read_consistent(request: Request, inputs: Inputs) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
@@ -142,13 +126,10 @@ def read_consistent(request: Request, inputs: Inputs) -> tuple[list[marginals.Ma
     by_code = marginals.from_table(inputs.table(MARGINALS), domain)
     by_trend = marginals.from_table(inputs.table(BY_TREND), domain) if inputs.has(BY_TREND) else []
     by_code += choose_strongest(by_trend) if is_wide(request.encoding.domain.attributes) else by_trend
-    if not inputs.has(SET_MARGINALS):
-        return by_code, []
-    merges = [planned.merges for planned in read_sets(inputs)]
-    return by_code, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges)
+    return by_code, read_consistent_sets(inputs, domain)
 
 
-BESIDE_CONSISTENT = (BY_TREND, SET_MARGINALS, MERGES)
+BESIDE_CONSISTENT = (BY_TREND, *CONSISTENT_SETS)
 """The optional tables that :func:`read_consistent` reads beside the consistent marginals."""
 
 
@@ -197,7 +178,7 @@ REFINED = (f"{REFINE_CODES.name}.refined", f"{REFINE_CODES.name}.empty_cells")
 
 def _make_consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     _, consistent, by_trend = read_consistent_marginals(request, inputs)
-    by_code, sets = split_sets(consistent)
+    by_code, sets = set_apart(consistent)
     outputs = {"marginals": marginals.to_table(by_code)}
     if inputs.list_looks(LookKind.SETS):
         outputs["set_marginals"] = marginals.to_table(sets)

@@ -38,13 +38,7 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.panels.rows_above import (
-    Numbered,
-    lay_persons_beside,
-    number_persons,
-    number_rows,
-    read_values_above,
-)
+from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows, read_values_above
 from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"

@@ -16,9 +16,16 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, ReleaseStep
 from privsyn.engine.step_list import repeat
-from privsyn.pipelines.common_steps import RECODE, RECODED, RELEASED, list_released_tables, publish_noisy
+from privsyn.pipelines.common_steps import (
+    RECODE,
+    RECODED,
+    RELEASED,
+    explain_one_cell,
+    list_released_tables,
+    publish_noisy,
+)
 from privsyn.tasks.estimation.noisy import pool_answers
-from privsyn.tasks.estimation.pair_departures import MOST_PAIRS
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable
@@ -45,6 +52,33 @@ def read_trends(request: Request, inputs: Inputs, recode: Recode) -> Trends | No
         [q for look_queries, _ in looks for q in look_queries], [y for _, look_answers in looks for y in look_answers]
     )
     return Trends.of(recode, rank_by_looks(request, inputs, queries), queries, answers) if queries else None
+
+
+def plan_unclear_trends(
+    request: Request, inputs: Inputs, weights: dict[Clique, float], rho: Fraction
+) -> tuple[list[Query], dict[Clique, float]]:
+    """Return the queries that ask unclear trends again, and the weights of the cliques that are still measured.
+
+    ``rho``: the budget of both.  A wide table asks only as many trends as are clear, so it asks none again.
+    """
+    asked = [] if is_wide(request.encoding.domain.attributes) else inputs.all_noisy(LookKind.TRENDS)[0]
+    return trend_scores.plan_again(asked, weights, estimate_total(inputs.recode()), rho, request.records)
+
+
+def ask_unclear_trends(measure: ReleaseStep) -> ReleaseStep:
+    """Return the measurement of marginals, which also asks unclear trends again."""
+    noisy = measure.published["noisy"]
+    words = f"{noisy.words}; pairs after the single columns are sums, as in `trends.parquet`"
+    return replace(
+        measure,
+        look_kinds=(LookKind.TRENDS,),
+        look=replace(measure.look, reason=_explain_sum_of_signs),
+        published={**measure.published, "noisy": noisy._replace(words=words)},
+    )
+
+
+def _explain_sum_of_signs(request: Request) -> str:
+    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
 
 
 def count_trends_again(
