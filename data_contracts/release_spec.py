@@ -440,7 +440,7 @@ class ReleaseSpec(FrozenModel):
         _check_first_tables(self)
         check_tables(self)
         check_panel(self)
-        for name in list_further_tables(self.tables):
+        for name in self.further_tables:
             check_further_table(self, name, _check_table_pair)
         if self.rules:
             check_rules(self.rules, self.released_columns, self.row_words)
@@ -470,6 +470,11 @@ class ReleaseSpec(FrozenModel):
                 ("compare",),
             )
         return self
+
+    @property
+    def further_tables(self) -> tuple[str, ...]:
+        """The names of further tables of rows, each after its parent table."""
+        return list_further_tables(self.tables)
 
     @property
     def released_columns(self) -> dict[str, Any]:
@@ -508,7 +513,7 @@ class ReleaseSpec(FrozenModel):
     @property
     def table_pairs(self) -> dict[str, ReleaseSpec]:
         """The two-table spec of each table of rows and its parent, by name; empty without further tables."""
-        further = list_further_tables(self.tables)
+        further = self.further_tables
         if not further:
             return {}
         first = {get_below(self.tables)[0]: build_first_table_pair(self)}

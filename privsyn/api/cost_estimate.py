@@ -17,13 +17,11 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
 from privsyn.evaluation.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
-from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
 from privsyn.tasks.kernels.counting import choose_thread_count
@@ -163,11 +161,12 @@ def estimate_cost(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: fl
     plan.check_noise()
     wanted = spec.mechanism.synthesis.rows
     rows_out = rows if wanted == "auto" else wanted
+    by_table = _split_tables(spec)
     threads, by = choose_thread_count(Settings().threads), workers or _count_workers(spec)
     estimates, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
-        for table, table_spec in _split_tables(spec).items():
+        for table, table_spec in by_table.items():
             rehearsal = Rehearsal(table_spec, Path(folder) / f"rehearsal {table}", rows, rows_out)
             rehearsal.run()
             steps = [
@@ -188,11 +187,11 @@ def estimate_cost(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: fl
         f"{marginals:,} joint marginal{'s' * (marginals != 1)} measured.",
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is for "
         "a machine that does nothing else.",
-        *((FULL_CELLS,) if "cell_counts" in split_budget(Request(spec)) else ()),
+        *((FULL_CELLS,) if any(step.name == "cell_counts" for step in plan.steps) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
-        *(f"{name}: {describe_records(spec, name)}." for name in list_further_tables(spec.tables)),
+        *(f"{name}: {describe_records(spec, name)}." for name in spec.further_tables),
     )
-    columns = len({name for table_spec in _split_tables(spec).values() for name in table_spec.released_columns})
+    columns = len({name for table_spec in by_table.values() for name in table_spec.released_columns})
     return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)
 
 

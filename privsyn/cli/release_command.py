@@ -121,7 +121,8 @@ def release_command(
         warn_of_epsilon(asked.privacy.epsilon)
         proposal = propose_release(asked, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
-            _print_dry_run(look_ahead(proposal), rows_about, as_json=as_json)
+            first_charge = look_ahead(proposal)
+            _print_dry_run(first_charge, rows_about, as_json=as_json)
             return
         if not yes and is_interactive() and read_dataset_summary(asked.dataset, settings) is None:
             confirm(look_ahead(proposal), rows_about)
@@ -482,10 +483,10 @@ def look_ahead(proposal: Proposal) -> FirstCharge:
     from privsyn.engine.choose_accountant import read_dataset_summary
 
     admit(REQUEST_CHECKS, proposal)
+    checked = find_state(proposal.spec, proposal.settings)
     state = read_dataset_summary(proposal.spec.dataset, proposal.settings)
     if state is None:
         check_whole_cap(proposal.plan.request)
-    checked = find_state(proposal.spec, proposal.settings)
     return FirstCharge(proposal.spec, proposal.plan.rho, state, checked, measures_no_pair(proposal.plan))
 
 

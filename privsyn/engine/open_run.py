@@ -37,7 +37,7 @@ from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
-from privsyn.sources.public_table import locate_public_file
+from privsyn.specs.public_files import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
 from privsyn.storage.records import read_note, write_json
 from privsyn.storage.released_files import read_manifest_if_readable

@@ -162,7 +162,7 @@ class Request:
             return encode_rows_finer(self.prior_rows, self.encoding.uncut, self.encoding)
         if self.prior_rows is not None or stated is None or not stated.place:
             return self.prior_rows
-        from privsyn.sources.public_table import read_public_rows  # here: most requests have no prior
+        from privsyn.specs.public_files import read_public_rows  # here: most requests have no prior
 
         return self._make_once("prior", lambda: read_public_rows(self.spec, self.encoding))
 

@@ -87,8 +87,8 @@ def read_consistent_marginals(
     recode, settings, named_pairs = inputs.read_pooled_recode(), request.consistency, request.named_pairs
     by_trend = read_trends(request, inputs, recode)
     pooled = mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None
-    nulls, zeros = find_null_codes(request, recode), read_zeros(request, inputs, recode, unmeasured=True)
     knowledge = request.public.in_codes(recode)
+    nulls, zeros = find_null_codes(request, recode), read_zeros(request, inputs, recode, unmeasured=True)
     totals, sets = knowledge.public.totals, read_set_marginals(inputs)
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(), build_coarse_domain(recode))

@@ -25,7 +25,6 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
@@ -182,7 +181,7 @@ def fill(
     packages = versions()
     if run.request.spec.tables:
         without = run.store.read_batches(refs["make_without_rows"].tables["without_rows"])
-        names = {name: name_step(name, "decode") for name in list_further_tables(run.request.spec.tables)}
+        names = {name: name_step(name, "decode") for name in run.request.spec.further_tables}
         further = {name: run.store.read_batches(refs[step].tables["synthetic"]) for name, step in names.items()}
         write_linked_files(folder, run.request, write_synthetic_files(folder), without, further)
     write_tables(folder, run.request)
@@ -293,7 +292,7 @@ def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
         rows = run.store.stored(encoded["encoded_rows"]).num_rows
     else:
         rows = count_repairs(run.private_folder).rows  # pruned: keep the earlier count
-    steps = {name: name_step(name, "encode") for name in list_further_tables(run.request.spec.tables)}
+    steps = {name: name_step(name, "encode") for name in run.request.spec.further_tables}
     further = {n: run.store.read_table(refs[step].tables["repairs"]).to_pylist() for n, step in steps.items()}
     content = {"rows": rows, "repairs": table.to_pylist(), "tables": where}
     write_json(place, {**content, **({"further": further} if further else {})})

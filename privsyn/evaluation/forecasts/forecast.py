@@ -26,7 +26,7 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.linked_tables import list_constant_columns, list_further_tables
+from privsyn.data_contracts.linked_tables import list_constant_columns
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import ONE_ROW
@@ -319,7 +319,7 @@ def forecast(
     unlinked = take_units_for_rows(spec)
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, budget_share)
-    further = list_further_tables(spec.tables)
+    further = spec.further_tables
     jobs_of_table = seeds + (len(wanted) - 1) * count_seeds(seeds, at_own_epsilon=False)
     jobs = (1 + len(further)) * jobs_of_table
     simulate = partial(
