@@ -49,7 +49,6 @@ from privsyn.data_contracts.linked_tables import (
     get_below,
     join_columns,
     list_constant_columns,
-    list_further_tables,
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
@@ -176,7 +175,7 @@ def _check_targets(spec: ReleaseSpec) -> None:
 
 def _check_first_tables(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a field about the first two tables names a column of a further table."""
-    further = list_further_tables(spec.tables)
+    further = spec.further_tables
     if not further:
         return
     every = {name: dict(c) for name in further if isinstance(c := spec.tables[name].columns, Mapping)}
@@ -474,7 +473,11 @@ class ReleaseSpec(FrozenModel):
     @property
     def further_tables(self) -> tuple[str, ...]:
         """The names of further tables of rows, each after its parent table."""
-        return list_further_tables(self.tables)
+        if not self.tables:
+            return ()
+        first_pair = {get_above(self.tables)[0], get_below(self.tables)[0]}
+        others = [name for name in self.tables if name not in first_pair]
+        return tuple(sorted(others, key=lambda name: self.tables[name].of in others))  # at most three levels
 
     @property
     def released_columns(self) -> dict[str, Any]:

@@ -201,7 +201,8 @@ def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
     rho = Request(spec).total_rho / len(table_pairs)
     by_table = {}
     for number, (name, pair_spec) in enumerate(table_pairs.items()):
-        plain = _simplify(pair_spec)
+        plain = take_units_for_rows(pair_spec)  # without totals, which made-up rows cannot have
+        plain = plain.with_columns(plain.columns, Unit(records_per_person=plain.records))
         if spec.table_pairs:
             epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.effective_accountant)
             plain = plain.at_price(Guarantee(epsilon=epsilon, delta=spec.privacy.delta))
@@ -224,12 +225,6 @@ def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:
 def _count_workers(spec: ReleaseSpec) -> int:
     """Return the workers of the spec's engine; 0 if this process counts."""
     return spec.engine.workers or choose_thread_count(0) if spec.engine.kind == "dask" else 0
-
-
-def _simplify(spec: ReleaseSpec) -> ReleaseSpec:
-    """Return the request for a table with one row per person, without totals, which made-up rows cannot have."""
-    plain = take_units_for_rows(spec)
-    return plain.with_columns(plain.columns, Unit(records_per_person=plain.records))
 
 
 def _measure_start(folder: Path) -> float:

@@ -61,11 +61,6 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
     )
 
 
-def _count_versions(*same: Step) -> int:
-    """Return a version that rises with the version of any of the steps ``same``, which share their code."""
-    return sum(step.version for step in same)
-
-
 def refine_again(n: int) -> Step:
     """Return the step that refines the codes by all measurements before round ``n``."""
     return replace(REFINE_CODES, name=f"{REFINE_CODES.name}_{n}", title=f"{REFINE_CODES.title}, round {n}")
@@ -115,7 +110,7 @@ def make_rows_so_far(n: int) -> Step:
         fields=ROWS_SO_FAR,
         reads=MAKE_CONSISTENT.reads,
         run=run,
-        version=_count_versions(MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES),
+        version=MAKE_CONSISTENT.version + SYNTHESIZE.version + APPEND_ATTRIBUTES.version,
     )
 
 
@@ -212,7 +207,7 @@ def _choose_again(n: int) -> Step:
         fields=CHOICE,
         reads=(KnowledgePart.TARGETS,),
         run=partial(_choose, n),
-        version=_count_versions(SELECT_PAIRS, COMBINE_CLIQUES),
+        version=SELECT_PAIRS.version + COMBINE_CLIQUES.version,
         words="rows made from what was measured so far say where to ask again",
     )
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from privsyn.counting.part_files import Shape
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
@@ -40,7 +39,7 @@ from privsyn.engine.step import (
 from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
-from privsyn.tasks.estimation.rungs import PARTS
+from privsyn.tasks.estimation.rungs import expect_chosen_cells
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -141,17 +140,11 @@ def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list
     return one_way_marginals.count_exactly(rows, queries, request.threads)
 
 
-def _plan_for_chosen_cells(uncut: Request) -> Domain:
-    """Return the domain by which the one-ways share noise, with about the cells that a column on a ladder gets."""
-    ladder, domain = {codec.attribute for codec in uncut.encoding.on_ladder}, uncut.public.measured_alone
-    return Domain.of({a: n + PARTS * (a in ladder) for a, n in zip(domain.attributes, domain.sizes, strict=True)})
-
-
 def plan_one_ways(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan one query per column; the noise is planned before cells are cut, so it does not depend on the cuts."""
     panel, uncut = request.spec.panel, request.cut_cells(())
     planned = one_way_marginals.plan_queries(
-        _plan_for_chosen_cells(uncut),
+        expect_chosen_cells(uncut.public.measured_alone, uncut.encoding.on_ladder),
         rho,
         request.records,
         equal=request.division == "equal",
