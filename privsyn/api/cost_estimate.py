@@ -162,7 +162,8 @@ def estimate_cost(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: fl
     wanted = spec.mechanism.synthesis.rows
     rows_out = rows if wanted == "auto" else wanted
     by_table = _split_tables(spec)
-    threads, by = choose_thread_count(Settings().threads), workers or _count_workers(spec)
+    threads, engine = choose_thread_count(Settings().threads), spec.engine
+    by = workers or (engine.workers or choose_thread_count(0) if engine.kind == "dask" else 0)
     estimates, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
@@ -220,11 +221,6 @@ def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:
     if spec.improves is not None:
         problem = "an improvement goes on from the tables of another release, and is not estimated"
         raise RequestError(problem, "Ask about the release that it improves", "improves")
-
-
-def _count_workers(spec: ReleaseSpec) -> int:
-    """Return the workers of the spec's engine; 0 if this process counts."""
-    return spec.engine.workers or choose_thread_count(0) if spec.engine.kind == "dask" else 0
 
 
 def _measure_start(folder: Path) -> float:

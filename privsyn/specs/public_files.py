@@ -89,10 +89,15 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     }
     filled = _fill_files(spec, read) if read else spec
     if spec.cells is not None and spec.cells.release:
-        place = folder.absolute() / expand_path(spec.cells.release, "cells.release")
+        place = _locate(spec.cells.release, folder, "cells.release")
         cells, files = read_earlier_cells(place, filled)
         filled = filled.with_cells(cells, files)
     return filled if prior is spec.prior else filled.with_prior(prior)
+
+
+def _locate(place: str, folder: Path, field: str) -> Path:
+    """Return the path of a file or folder that the field names, relative to ``folder``."""
+    return folder.absolute() / expand_path(place, field)
 
 
 def _fill_files(spec: ReleaseSpec, read: Mapping[str, ListedFile]) -> ReleaseSpec:
@@ -209,7 +214,7 @@ def _read_prior(spec: ReleaseSpec, folder: Path) -> Prior | None:
         return prior
     kind = "table" if prior.table else "release"
     field = f"prior.{kind}"
-    place = folder.absolute() / expand_path(prior.place, field)
+    place = _locate(prior.place, folder, field)
     prior = prior.at(str(place), release=kind == "release")
     path = locate_public_file(prior)
     refuse_private_file(path, spec.private_places, folder, field)
@@ -227,7 +232,7 @@ def read_listed_file(place: str, folder: Path, private: Sequence[str], field: st
     ``private``: the places of the private tables.  Raises RequestError if the file cannot be read, is too large or is a
     private table.
     """
-    path = folder.absolute() / expand_path(place, field)
+    path = _locate(place, folder, field)
     refuse_private_file(path, private, folder, field)
     try:
         refuse_url(path, field)
@@ -352,13 +357,15 @@ def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, l
     if manifest is None:
         raise RequestError(f"{folder.name} is not the folder of a release", "Name a released folder", field)
     earlier = read_public_spec(manifest, field)
-    cuts, files = {} if earlier.cells is None else dict(earlier.cells.columns), ["manifest.json"]
-    for table in (None, *earlier.further_tables):
-        name = CUTS_FILE if table is None else CUTS_FILE.replace("/", f"/{table}/")
-        if name in manifest.files:
-            path = check_released_file(folder, manifest, name, field)
-            cuts = _read_cut_columns(path, field) | cuts
-            files.append(name)
+    names = (CUTS_FILE, *(CUTS_FILE.replace("/", f"/{table}/") for table in earlier.further_tables))
+    paths = [check_released_file(folder, manifest, name, field) for name in names if name in manifest.files]
+    listed = [
+        PublicFile(field=field, path=str(path), sha256=compute_sha256(path))
+        for path in (folder / "manifest.json", *paths)
+    ]
+    cuts = {} if earlier.cells is None else dict(earlier.cells.columns)
+    for path in paths:
+        cuts = _read_cut_columns(path, field) | cuts
     known: dict[str, Any] = {}
     for table_pair in (earlier, *earlier.table_pairs.values()):
         known |= table_pair.released_columns
@@ -375,8 +382,6 @@ def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, l
             chosen[column] = cuts[column]
     if not chosen:
         raise RequestError("no column has cells that a first look would choose", "Take the field out", field)
-    places = [folder / name for name in files]
-    listed = [PublicFile(field=field, path=str(path), sha256=compute_sha256(path)) for path in places]
     return EarlierCells(run=manifest.run, columns=chosen), listed
 
 

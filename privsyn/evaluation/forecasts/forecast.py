@@ -316,7 +316,7 @@ def forecast(
     """
     table_pairs = spec.table_pairs
     budget_share = Fraction(1, max(len(table_pairs), 1))
-    unlinked = take_units_for_rows(spec)
+    unlinked, pairs = take_units_for_rows(spec), {n: take_units_for_rows(pair) for n, pair in table_pairs.items()}
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, budget_share)
     further = spec.further_tables
@@ -334,7 +334,7 @@ def forecast(
     by_table = {}
     for number, name in enumerate(further, 1):
         parent_columns = frozenset(list_constant_columns(table_pairs[name]))
-        request = replace(planned, spec=take_units_for_rows(table_pairs[name]), parent_columns=parent_columns)
+        request = replace(planned, spec=pairs[name], parent_columns=parent_columns)
         table_forecast = simulate(
             request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table)
         )
