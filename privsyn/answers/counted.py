@@ -1,5 +1,7 @@
 """Counts, shares and means with intervals, from noisy counts of the columns if there are any, else from the model.
 
+Groups are by counted columns and by columns that rules compute, of rows or persons.
+
 The cells of one number column, with heavy cells split into counted single values and the rest.
 
 A release counts the single values of heavy cells (tasks/estimation/frequent_values.py).  That look has little budget,

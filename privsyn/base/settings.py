@@ -1,4 +1,8 @@
-"""Settings of the installation, not of a release: where things are, and how much of the machine to use."""
+"""Settings of the installation, not of a release: where things are, and how much of the machine to use.
+
+``PRIVSYN_DATABASE_URL`` is one PostgreSQL database for the ledger and Prefect's server.  No message shows the address,
+because it may contain a password.
+"""
 
 from __future__ import annotations
 

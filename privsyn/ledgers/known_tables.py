@@ -8,6 +8,8 @@ A charge's key follows from the table's fingerprint under the key of a private f
 another charge, and draws again.  Each reservation names its folder by a random identity, which a restored copy keeps,
 and its request by a hash of public facts.  Nobody can tell across folders whether the table is the same.
 
+The notes of runs in a private folder tell under which names of data sets it knows a table.
+
 Marks in the ledger: identifiers of a charge's one draw of noise and of a data set's tables, and stated reasons.
 
 A mark is an HMAC under the key of a private root, so it reveals nothing about the noise or the table.  With that root,

@@ -60,7 +60,6 @@ MAX_ROWS = 1_000_000
 
 _SUFFIXES = (".parquet", ".csv")
 
-
 _LOOKUP, _TOTAL = "rules[{}].lookup.table", "totals[{}].table"
 """Fields that name a file."""
 
