@@ -70,7 +70,7 @@ from benchmarks.rules import RULES, rules_of
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import find_names
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import with_public_inputs
 
 HERE = Path(__file__).parent
 STORE = HERE / "rulers.jsonl"

@@ -28,7 +28,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.codecs.encode_rows import Batches, Repairs
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques

@@ -27,7 +27,6 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.pipelines.synthesis_steps import make_core_parts
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
@@ -65,7 +64,7 @@ def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> C
     with tempfile.TemporaryDirectory() as folder:
         work = RowWork(make_folder=lambda: Path(folder))
         make = synthetic_parts.CoreParts(core.marginals, core.domain, settings, None, None)
-        for shard, made in zip(wanted, make_core_parts(work, make, wanted), strict=True):
+        for shard, made in zip(wanted, synthetic_parts.make_core_parts(work, make, wanted), strict=True):
             codes = CodeTable.from_arrow(pq.read_table(made.path), core.domain)
             parts.append(append_attributes.append_attributes(codes, found, domain, shard.own_seed))
     return CodeTable(

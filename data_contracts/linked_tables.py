@@ -143,15 +143,6 @@ def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
     return (listed or [*columns_by_table])[0]
 
 
-def list_further_tables(tables: Tables) -> tuple[str, ...]:
-    """Return the names of further tables of rows, each after its parent table."""
-    if not tables:
-        return ()
-    first_pair = {get_above(tables)[0], get_below(tables)[0]}
-    others = [name for name in tables if name not in first_pair]
-    return tuple(sorted(others, key=lambda name: tables[name].of in others))  # at most three levels
-
-
 def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a spec's content with the columns and row fields of its tables moved to the fields of a one-table spec.
 

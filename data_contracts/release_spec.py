@@ -49,7 +49,6 @@ from privsyn.data_contracts.linked_tables import (
     get_below,
     join_columns,
     list_constant_columns,
-    list_further_tables,
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
@@ -176,7 +175,7 @@ def _check_targets(spec: ReleaseSpec) -> None:
 
 def _check_first_tables(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a field about the first two tables names a column of a further table."""
-    further = list_further_tables(spec.tables)
+    further = spec.further_tables
     if not further:
         return
     every = {name: dict(c) for name in further if isinstance(c := spec.tables[name].columns, Mapping)}
@@ -440,7 +439,7 @@ class ReleaseSpec(FrozenModel):
         _check_first_tables(self)
         check_tables(self)
         check_panel(self)
-        for name in list_further_tables(self.tables):
+        for name in self.further_tables:
             check_further_table(self, name, _check_table_pair)
         if self.rules:
             check_rules(self.rules, self.released_columns, self.row_words)
@@ -470,6 +469,15 @@ class ReleaseSpec(FrozenModel):
                 ("compare",),
             )
         return self
+
+    @property
+    def further_tables(self) -> tuple[str, ...]:
+        """The names of further tables of rows, each after its parent table."""
+        if not self.tables:
+            return ()
+        first_pair = {get_above(self.tables)[0], get_below(self.tables)[0]}
+        others = [name for name in self.tables if name not in first_pair]
+        return tuple(sorted(others, key=lambda name: self.tables[name].of in others))  # at most three levels
 
     @property
     def released_columns(self) -> dict[str, Any]:
@@ -508,7 +516,7 @@ class ReleaseSpec(FrozenModel):
     @property
     def table_pairs(self) -> dict[str, ReleaseSpec]:
         """The two-table spec of each table of rows and its parent, by name; empty without further tables."""
-        further = list_further_tables(self.tables)
+        further = self.further_tables
         if not further:
             return {}
         first = {get_below(self.tables)[0]: build_first_table_pair(self)}

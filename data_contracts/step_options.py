@@ -161,6 +161,11 @@ class Selection(FrozenModel):
         description="Pairs with more cells are never measured: a limit on memory.",
     )
 
+    @property
+    def most_combined(self) -> int | None:
+        """The most cells of a combined clique; None if pairs are not combined."""
+        return self.gamma if self.combine_cliques else None
+
 
 class Consistency(FrozenModel):
     """Post-processing of the noisy marginals (paper, section 4.3)."""

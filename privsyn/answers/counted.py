@@ -1,5 +1,7 @@
 """Counts, shares and means with intervals, from noisy counts of the columns if there are any, else from the model.
 
+Groups are by counted columns and by columns that rules compute, of rows or persons.
+
 The cells of one number column, with heavy cells split into counted single values and the rest.
 
 A release counts the single values of heavy cells (tasks/estimation/frequent_values.py).  That look has little budget,
@@ -9,13 +11,15 @@ such as ``wages == 1500``, needs it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table, collect_labels
 from privsyn.answers.best_linear import Linear, Observations, compute_normal_factor, compute_ratio, list_observations
 from privsyn.answers.cell_weights import (
     BESIDE,
@@ -24,18 +28,28 @@ from privsyn.answers.cell_weights import (
     as_released,
     compute_fine_fractions,
     find_code_ends,
+    split_by_level,
 )
-from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
+from privsyn.answers.computed import (
+    ask_by_levels,
+    check_column,
+    compute_row_numbers,
+    list_levels,
+    locate_computed_columns,
+)
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.model_bounds import CONCENTRATION, compute_bounds, compute_distance
 from privsyn.answers.question import Question, compute_left_out, select_shown_answers
-from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_known_totals
 from privsyn.answers.synthetic_rows import sum_rows
 from privsyn.base.errors import RequestError
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.estimation.frequent_values import read_counted
 from privsyn.tasks.estimation.recode import AttributeRecode
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNMEASURED = 1e8
 """Variance of the rest of a split cell, relative to its values: only the cell's sum determines it."""
@@ -661,3 +675,62 @@ def _answer_model_means(
     low, high = np.clip(ungrouped.low - wide, *limits), np.clip(ungrouped.high + wide, *limits)
     estimate = np.where(rows > 0, estimate, ungrouped.estimate)
     return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")
+
+
+Ask = Callable[[tuple[str, ...], "str | Condition | None"], "pd.DataFrame"]
+"""A question by counted columns, where a condition holds."""
+
+
+def answer_in_groups(
+    released: ReleasedCounts, groups: tuple[str, ...], where: str | None, subject: str, ask: Ask
+) -> pd.DataFrame:
+    """Return the answers in groups, by counted columns and by columns that rules compute."""
+    checked = [check_column(released, name) for name in groups]
+    if all(name in released.columns for name in checked):
+        return ask(groups, where)
+    table = ask_by_levels(released, groups, where, ask)
+    table.attrs["about"] = subject
+    return table
+
+
+def ask_counts(released: ReleasedCounts, level: float, subject: str, population: bool = False) -> Ask:
+    """Return the question "how many rows are there"."""
+
+    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
+        question = Question.of(released, by, where, population=population)
+        return build_answer_table(question, answer_counts(question, level), subject)
+
+    return ask
+
+
+def ask_shares(released: ReleasedCounts, event: Condition, level: float, subject: str, population: bool = False) -> Ask:
+    """Return the question "for what share of rows does ``event`` hold"."""
+
+    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
+        question = Question.of(released, by, where, event=event, population=population)
+        return build_answer_table(question, answer_shares(question, event, level), subject)
+
+    return ask
+
+
+def list_levels_within(
+    released: ReleasedCounts, column: str, groups: tuple[str, ...], where: str | None
+) -> list[tuple[str, Condition]]:
+    """Return the levels of a column, with the condition of each, as an answer in ``groups`` distinguishes them."""
+    if column not in released.columns:
+        return list_levels(released, column)
+    behind = released.language.list_attributes(groups)
+    return split_by_level(Question.of(released, (), where, (column, *behind)).cells, column)
+
+
+def build_answer_table(question: Question, estimates: Estimates, subject: str) -> pd.DataFrame:
+    """Return the table of answers to a question, with the notes on them."""
+    sources = np.where(np.isnan(estimates.low), "not known", estimates.source)
+    table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), subject)
+    table.attrs["words"] += [
+        *describe_known_totals(question.released, question.columns),
+        *describe_kept_rows(question.released),
+    ]
+    if question.population:
+        table.attrs["words"] = [POPULATION_NOTE if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
+    return table

@@ -25,7 +25,7 @@ from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.computed import state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
-from privsyn.answers.in_groups import answer_in_groups, ask_counts, ask_shares, list_levels_within
+from privsyn.answers.counted import answer_in_groups, ask_counts, ask_shares, list_levels_within
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.frozen_model import FieldError

@@ -72,7 +72,7 @@ class Questions:
 
         Estimates are unbiased, so they may be negative, and sums of estimates are estimates of sums.
         """
-        from privsyn.answers.in_groups import answer_in_groups, ask_counts
+        from privsyn.answers.counted import answer_in_groups, ask_counts
 
         subject, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
         return answer_in_groups(self._counts, by, where, subject, ask_counts(self._counts, level, subject, population))
@@ -91,7 +91,7 @@ class Questions:
         ``what``: a condition, or the name of a boolean column, or of another column, whose values are all shown.
         """
         from privsyn.answers.computed import check_column, state_rule
-        from privsyn.answers.in_groups import answer_in_groups, ask_shares
+        from privsyn.answers.counted import answer_in_groups, ask_shares
 
         groups, released = _list_names(by), self._counts
         subject = f"share of {what}{_describe_groups(groups)}{_describe_condition(where)}"
@@ -116,8 +116,7 @@ class Questions:
         population: bool = False,
     ) -> pd.DataFrame:
         """Return the mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
-        from privsyn.answers.counted import answer_means
-        from privsyn.answers.in_groups import answer_in_groups, build_answer_table
+        from privsyn.answers.counted import answer_in_groups, answer_means, build_answer_table
         from privsyn.answers.question import Question
 
         groups, level = _list_names(by), _check_level(level)
@@ -269,7 +268,7 @@ class Questions:
     ) -> pd.DataFrame:
         import pandas as pd
 
-        from privsyn.answers.in_groups import answer_in_groups, ask_shares, list_levels_within
+        from privsyn.answers.counted import answer_in_groups, ask_shares, list_levels_within
 
         parts, words = [], []
         for label, event in list_levels_within(self._counts, column, groups, where):

@@ -17,7 +17,7 @@ from privsyn.answers.conditions import Language
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
-from privsyn.data_contracts.linked_tables import get_above, list_further_tables, list_path
+from privsyn.data_contracts.linked_tables import get_above, list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
@@ -276,7 +276,7 @@ class ReleasedCounts:
 
     @cached_property
     def _is_further(self) -> bool:
-        return self.child_table in list_further_tables(read_public_spec(self.manifest, FIELD).tables)
+        return self.child_table in read_public_spec(self.manifest, FIELD).further_tables
 
     @cached_property
     def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:

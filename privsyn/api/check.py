@@ -23,7 +23,7 @@ from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.focus import NamedMarginal
-from privsyn.data_contracts.linked_tables import get_above, list_further_tables, name_one_place
+from privsyn.data_contracts.linked_tables import get_above, name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -225,7 +225,7 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
     fit = None if source is None else fit_of(spec, source, public.request.encoding.row_plan.codecs)
     warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
-    for name in list_further_tables(spec.tables):
+    for name in spec.further_tables:
         pair_request, described = public.request.table_pairs[name], spec.tables[name].columns
         planned = tuple(_plan_columns(pair_request, name))
         columns += planned

@@ -17,13 +17,11 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
 from privsyn.evaluation.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
-from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
 from privsyn.tasks.kernels.counting import choose_thread_count
@@ -163,11 +161,13 @@ def estimate_cost(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: fl
     plan.check_noise()
     wanted = spec.mechanism.synthesis.rows
     rows_out = rows if wanted == "auto" else wanted
-    threads, by = choose_thread_count(Settings().threads), workers or _count_workers(spec)
+    by_table = _split_tables(spec)
+    threads, engine = choose_thread_count(Settings().threads), spec.engine
+    by = workers or (engine.workers or choose_thread_count(0) if engine.kind == "dask" else 0)
     estimates, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
-        for table, table_spec in _split_tables(spec).items():
+        for table, table_spec in by_table.items():
             rehearsal = Rehearsal(table_spec, Path(folder) / f"rehearsal {table}", rows, rows_out)
             rehearsal.run()
             steps = [
@@ -188,11 +188,11 @@ def estimate_cost(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: fl
         f"{marginals:,} joint marginal{'s' * (marginals != 1)} measured.",
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is for "
         "a machine that does nothing else.",
-        *((FULL_CELLS,) if "cell_counts" in split_budget(Request(spec)) else ()),
+        *((FULL_CELLS,) if any(step.name == "cell_counts" for step in plan.steps) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
-        *(f"{name}: {describe_records(spec, name)}." for name in list_further_tables(spec.tables)),
+        *(f"{name}: {describe_records(spec, name)}." for name in spec.further_tables),
     )
-    columns = len({name for table_spec in _split_tables(spec).values() for name in table_spec.released_columns})
+    columns = len({name for table_spec in by_table.values() for name in table_spec.released_columns})
     return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)
 
 
@@ -202,7 +202,8 @@ def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
     rho = Request(spec).total_rho / len(table_pairs)
     by_table = {}
     for number, (name, pair_spec) in enumerate(table_pairs.items()):
-        plain = _simplify(pair_spec)
+        plain = take_units_for_rows(pair_spec)  # without totals, which made-up rows cannot have
+        plain = plain.with_columns(plain.columns, Unit(records_per_person=plain.records))
         if spec.table_pairs:
             epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.effective_accountant)
             plain = plain.at_price(Guarantee(epsilon=epsilon, delta=spec.privacy.delta))
@@ -220,17 +221,6 @@ def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:
     if spec.improves is not None:
         problem = "an improvement goes on from the tables of another release, and is not estimated"
         raise RequestError(problem, "Ask about the release that it improves", "improves")
-
-
-def _count_workers(spec: ReleaseSpec) -> int:
-    """Return the workers of the spec's engine; 0 if this process counts."""
-    return spec.engine.workers or choose_thread_count(0) if spec.engine.kind == "dask" else 0
-
-
-def _simplify(spec: ReleaseSpec) -> ReleaseSpec:
-    """Return the request for a table with one row per person, without totals, which made-up rows cannot have."""
-    plain = take_units_for_rows(spec)
-    return plain.with_columns(plain.columns, Unit(records_per_person=plain.records))
 
 
 def _measure_start(folder: Path) -> float:

@@ -22,7 +22,6 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.progress import show_bar
 from privsyn.storage.released_files import (
@@ -151,7 +150,7 @@ class Release(Questions):
         ``name``: the table's name in the spec.  Questions may name its columns and the columns of the tables above it.
         Answers are about persons, each by one row.  Raises RequestError if the release has no such table.
         """
-        further = list_further_tables(self.spec.tables)
+        further = self.spec.further_tables
         if name not in further:
             problem = f"has no further table {name[:60]!r}"
             cure = f"Name one of {', '.join(further)}" if further else "Leave it out: the release has none"

@@ -105,7 +105,6 @@ def release_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         from privsyn.api.release import propose_release
-        from privsyn.engine.choose_accountant import read_dataset_summary
         from privsyn.specs.spec_file import load_spec, override_options
 
         table = parse_table(data, "--data")
@@ -121,11 +120,14 @@ def release_command(
         warn_of_epsilon(asked.privacy.epsilon)
         proposal = propose_release(asked, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
-            _print_dry_run(look_ahead(proposal), rows_about, as_json=as_json)
+            first_charge = look_ahead(proposal)
+            _print_dry_run(first_charge, rows_about, as_json=as_json)
             return
-        if not yes and is_interactive() and read_dataset_summary(asked.dataset, settings) is None:
-            confirm(look_ahead(proposal), rows_about)
-            start = time.monotonic()  # what a person took to answer is no time of the run
+        if not yes and is_interactive():
+            first_charge = look_ahead(proposal)
+            if first_charge.state is None:
+                confirm(first_charge, rows_about)
+                start = time.monotonic()  # what a person took to answer is no time of the run
         if out is not None:  # not before: a no leaves no trace
             make_folder(settings)
         with _end_if_released(asked.dataset, settings, as_json=as_json):
@@ -161,11 +163,12 @@ def _print_estimate(
     people.print("Rehearsing the release on made-up rows ...", style="dim")
     spec, _ = assume_accountant(spec, settings)
     result = estimate_cost(spec, rows_about, workers=workers, loading=time.process_time())
+    headings, rows = result.headings(), result.step_rows()
     if as_json:
         print_answer(json.dumps(result.as_json()))
     results = open_results(as_json=as_json)
     title = f"Estimate for about {result.rows:,} rows x {result.columns:,} columns, {result.rows_out:,} synthetic rows"
-    results.print(build_table(title, result.headings(), result.step_rows()))
+    results.print(build_table(title, headings, rows))
     for words in result.words:
         results.print(words, soft_wrap=True, style="dim")
     people.print("An estimate: no table was read, nothing was charged.")
@@ -433,7 +436,7 @@ class FirstCharge(NamedTuple):
     """What a release would cost, and what the ledger knows: ``state`` is None where the name is new to it.
 
     ``checked``: whether the table was checked with the spec; ``no_pairs``: whether its plan measures no pair
-    of columns, whatever the rows.
+    of columns, whatever the rows; ``use``: how much of the cap is used after the release, as text.
     """
 
     spec: ReleaseSpec
@@ -441,6 +444,7 @@ class FirstCharge(NamedTuple):
     state: DatasetSummary | None
     checked: State
     no_pairs: bool
+    use: tuple[str, str]
 
     @property
     def share(self) -> float:
@@ -479,14 +483,15 @@ def look_ahead(proposal: Proposal) -> FirstCharge:
     from privsyn.engine.admission import REQUEST_CHECKS, admit
     from privsyn.engine.checked_tables import find_state
     from privsyn.engine.checks import check_whole_cap
-    from privsyn.engine.choose_accountant import read_dataset_summary
+    from privsyn.engine.choose_accountant import describe_use_after, read_dataset_summary
 
     admit(REQUEST_CHECKS, proposal)
+    checked = find_state(proposal.spec, proposal.settings)
     state = read_dataset_summary(proposal.spec.dataset, proposal.settings)
     if state is None:
         check_whole_cap(proposal.plan.request)
-    checked = find_state(proposal.spec, proposal.settings)
-    return FirstCharge(proposal.spec, proposal.plan.rho, state, checked, measures_no_pair(proposal.plan))
+    use = describe_use_after(proposal.spec, proposal.plan.rho, state)
+    return FirstCharge(proposal.spec, proposal.plan.rho, state, checked, measures_no_pair(proposal.plan), use)
 
 
 def simulate_sizes(spec: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
@@ -526,8 +531,6 @@ def count_public_records(spec: ReleaseSpec) -> int | None:
 
 def print_price(first_charge: FirstCharge, console: Console) -> None:
     """Print price and cap."""
-    from privsyn.engine.choose_accountant import describe_use_after
-
     spec, state = first_charge.spec, first_charge.state
     privacy, cap = spec.privacy, spec.budget
     price = (
@@ -536,7 +539,7 @@ def print_price(first_charge: FirstCharge, console: Console) -> None:
     )
     whole = f"epsilon {cap.epsilon:g} at delta {cap.delta:g}"
     lines = [("Price", price)]
-    use, epsilons = describe_use_after(spec, first_charge.rho, state)
+    use, epsilons = first_charge.use
     used = [("After", f"{use}."), ("", f"{epsilons}.")]
     if state is None:
         lines += [

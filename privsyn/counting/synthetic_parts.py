@@ -1,21 +1,25 @@
 """Make one part of a synthetic table: post-processing of released counts, which workers can do too.
 
-Every function takes one shard, or one shard and its rows, and depends on these alone.
+Every ``make`` takes one shard, or one shard and its rows, and depends on these alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.counting.part_files import Made
+from privsyn.counting.part_files import Made, PartFile
+from privsyn.counting.row_work import RowWork
+from privsyn.data_contracts import tables
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
@@ -25,9 +29,9 @@ from privsyn.tasks.knowledge import totals
 from privsyn.tasks.knowledge.prior_pairs import PriorGuide
 from privsyn.tasks.knowledge.totals import ExactCounts
 from privsyn.tasks.steps import append_attributes, decode, synthesize
-from privsyn.tasks.synthesis.shards import Residuals, Shard
+from privsyn.tasks.synthesis.shards import Residuals, Shard, add_residuals, measure_residuals, plan_shards
 
-Rows: TypeAlias = str | pa.Table
+ShardCodes: TypeAlias = str | pa.Table
 """Rows of codes: the path of their file, or a table."""
 
 
@@ -35,14 +39,14 @@ class ShardRows(NamedTuple):
     """A shard, and its rows so far."""
 
     shard: Shard
-    rows: Rows
+    rows: ShardCodes
 
 
 class Refining(NamedTuple):
     """A shard, its rows so far, and the summed residuals of all shards."""
 
     shard: Shard
-    rows: Rows
+    rows: ShardCodes
     residuals: Residuals
 
 
@@ -50,7 +54,7 @@ class ExactShard(NamedTuple):
     """A shard, its rows so far, and the public totals that they must match."""
 
     shard: Shard
-    rows: Rows
+    rows: ShardCodes
     exact: tuple[ExactCounts, ...]
 
 
@@ -129,5 +133,44 @@ class DecodedParts:
         return Made(values)
 
 
-def _read_codes(rows: Rows, domain: Domain) -> CodeTable:
+def make_core_parts(
+    work: RowWork,
+    parts: CoreParts,
+    planned: Sequence[Shard],
+    progress: synthesize.Progress = lambda done, total: None,
+) -> list[PartFile]:
+    """Return the files of the shards: each is made alone, then shards are refined to reduce the joint residuals.
+
+    Refining goes shard by shard, until all shards together are as close to the counts as a single shard was on average.
+    """
+    schema, profile = tables.build_code_schema(parts.domain), partial(tables.make_code_profile, domain=parts.domain)
+    files, residuals, summed_distance = list[PartFile](), Residuals(), 0
+    for part in work.iterate(parts.make, profile, schema, planned, progress):
+        summed_distance += measure_residuals(part.extra)
+        residuals = add_residuals([residuals, part.extra]) if files else part.extra
+        files.append(replace(part, extra=None))  # the residuals of many shards are not held at once
+    for i, shard in enumerate(planned):
+        if measure_residuals(residuals) <= summed_distance / len(files):
+            break
+        task = Refining(shard, files[i].path, residuals)
+        (files[i],) = work.make(parts.refine, profile, schema, [task])
+        residuals = files[i].extra
+    return files
+
+
+def list_shard_rows(work: RowWork, stored: pa.Table | StoredTable, domain: Domain, settings: Rows) -> list[ShardRows]:
+    """Return the shards of a stored table of synthetic codes, each with its rows."""
+    planned = plan_shards(stored.num_rows, settings)
+    sizes = [shard.rows for shard in planned]
+    if isinstance(stored, StoredTable) and stored.list_rows() == sizes:
+        rows: list[ShardCodes] = [*work.lend(stored.files)]
+    elif isinstance(stored, pa.Table) and len(planned) == 1:
+        rows = [stored]
+    else:  # in one piece, or made by an earlier version
+        batches = stored.to_batches() if isinstance(stored, pa.Table) else stored.batches()
+        rows = list(work.split(batches, tables.build_code_schema(domain), sizes))
+    return [ShardRows(shard, shard_rows) for shard, shard_rows in zip(planned, rows, strict=True)]
+
+
+def _read_codes(rows: ShardCodes, domain: Domain) -> CodeTable:
     return CodeTable.from_arrow(pq.read_table(rows) if isinstance(rows, str) else rows, domain)

@@ -16,7 +16,6 @@ from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.engine.draw import Draw
@@ -113,7 +112,7 @@ def check_keepable(request: Request) -> None:
             "cells.release",
         )
     _check_rows(request, ())
-    for name in list_further_tables(request.spec.tables):
+    for name in request.spec.further_tables:
         _check_rows(request.table_pairs[name], ("tables", name))
 
 

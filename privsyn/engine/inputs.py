@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.base.errors import RequestError
 from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.counting.part_files import Make
 from privsyn.counting.partitions import Partition
@@ -29,6 +30,7 @@ from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
 
 Batches = Iterable[pa.RecordBatch]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,18 @@ class PrivateAccess:
     engine: Engine = field(default_factory=LocalEngine)
     encode_parts: Callable[[EncodingPlan, bool], tuple[Make, list[Partition]] | None] = lambda plan, numbers: None
     further_tables: Mapping[str, encode.Batches] = field(default_factory=dict)
+
+    def refuse_changed(self) -> None:
+        """Raise RequestError if the private table changed since the run was opened."""
+        if not self.unchanged():
+            raise RequestError(
+                "the private table changed while it was read", "Run again once it is complete", "release.data"
+            )
+
+    def check_unchanged(self, batches: Iterable[Made]) -> Iterator[Made]:
+        """Yield the batches; raise RequestError at the end, before anything is kept, if the data changed."""
+        yield from batches
+        self.refuse_changed()
 
     def open_table(self, name: str) -> PrivateAccess:
         """Return the access to the rows of a further table."""

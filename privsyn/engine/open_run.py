@@ -28,16 +28,15 @@ from privsyn.engine.draw import Draw, RunMaker, choose_draw, find_begun_run, pre
 from privsyn.engine.execute import Run
 from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.keys import keep_run_name, key_result
-from privsyn.engine.names_of_tables import find_names, map_fingerprints
 from privsyn.engine.opening import Books, choose_engines, find_payer
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.step import ReleaseStep
 from privsyn.engine.step_tables import StepRefs, format_record_name, write_outputs
-from privsyn.ledgers.known_tables import KnownTable
+from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
-from privsyn.sources.public_table import locate_public_file
+from privsyn.specs.public_files import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
 from privsyn.storage.records import read_note, write_json
 from privsyn.storage.released_files import read_manifest_if_readable

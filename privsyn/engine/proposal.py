@@ -10,8 +10,8 @@ from privsyn.base.settings import Settings
 from privsyn.counting.engine import Engine
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress
-from privsyn.engine.names_of_tables import check_reason
 from privsyn.engine.plan import Plan
+from privsyn.ledgers.known_tables import check_reason
 from privsyn.sources.open_source import AnyPlace
 from privsyn.sources.private_table import Source
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise

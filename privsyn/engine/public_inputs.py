@@ -17,12 +17,11 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import Zoned
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.totals import PublicFile
-from privsyn.engine.names_of_tables import find_names, map_fingerprints
-from privsyn.ledgers.known_tables import KnownTable
+from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints
 from privsyn.ledgers.ledger import Ledger
 from privsyn.sources.private_table import Source
-from privsyn.sources.public_table import check_file, compute_sha256, open_shared_columns
 from privsyn.sources.rows_fingerprint import compute_lines_fingerprint, compute_rows_fingerprint
+from privsyn.specs.public_files import check_file, compute_sha256, open_shared_columns
 from privsyn.storage.records import PublicInputsRecord, Records, RefusedInput
 from privsyn.storage.store import Store
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns
+from privsyn.data_contracts.mechanism_options import Aim, Independent, Mechanism, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Consistency, Selection, Synthesis
 from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
+from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import ALL, KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
 
 Made = TypeVar("Made")
+Options = TypeVar("Options", bound=Mechanism)
 
 
 class EncodingFacts(NamedTuple):
@@ -155,7 +162,7 @@ class Request:
             return encode_rows_finer(self.prior_rows, self.encoding.uncut, self.encoding)
         if self.prior_rows is not None or stated is None or not stated.place:
             return self.prior_rows
-        from privsyn.sources.public_table import read_public_rows  # here: most requests have no prior
+        from privsyn.specs.public_files import read_public_rows  # here: most requests have no prior
 
         return self._make_once("prior", lambda: read_public_rows(self.spec, self.encoding))
 
@@ -163,6 +170,72 @@ class Request:
     def records(self) -> int:
         """k: the most records of one person in any count."""
         return self.spec.records
+
+    def get_options(self, kind: type[Options]) -> Options:
+        """Return the mechanism's options, of type ``kind``.  Raises TypeError if it is another mechanism."""
+        options = self.spec.mechanism
+        if not isinstance(options, kind):
+            raise TypeError(f"the request asks for the mechanism {options.name!r}")
+        return options
+
+    @property
+    def selection(self) -> Selection:
+        """The settings of selection, or the defaults with the mechanism's ``max_cells``."""
+        options = self.spec.mechanism
+        if isinstance(options, PrivSyn):
+            return options.selection
+        return Selection(max_cells=options.max_cells) if isinstance(options, Mst | PrivBayes | Aim) else Selection()
+
+    @property
+    def division(self) -> str:
+        """How the one-ways share their budget: "equal", or "cells" (in proportion to cells^(2/3))."""
+        options = self.spec.mechanism
+        if isinstance(options, PrivSyn):
+            return options.split.one_ways
+        return "cells" if isinstance(options, Independent) else "equal"
+
+    @property
+    def consistency(self) -> Consistency:
+        """The settings of consistency, or the defaults if the mechanism has none."""
+        options = self.spec.mechanism
+        return options.consistency if isinstance(options, PrivSyn) else Consistency()
+
+    @property
+    def synthesis(self) -> Synthesis:
+        """The settings of synthesis, completed by the defaults."""
+        options = self.spec.mechanism.synthesis
+        return options if isinstance(options, Synthesis) else Synthesis(**options.model_dump())
+
+    def list_asked_pairs(self, attributes: Clique, limit: int = MOST_PAIRS) -> list[Clique] | None:
+        """Return the pairs to ask of a wide table, or None (all pairs) if the table is not wide.
+
+        The choice depends on names, their order and the focus alone.  ``attributes``: the rows' attributes, in order;
+        ``limit``: the largest number of pairs, not counting pairs of the focus.
+        """
+        if not is_wide(self.encoding.domain.attributes):
+            return None
+        column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in self.encoding.codecs}
+        columns = {a: column_of.get(a, a) for a in attributes}
+        return list_near_pairs(attributes, columns, [a for a in self.public.in_focus if a in columns], limit)
+
+    def list_settled_pairs(self, attributes: Clique, asked_pairs: Sequence[Clique] | None) -> list[Clique]:
+        """Return the pairs among ``asked_pairs`` (None: all pairs of ``attributes``) that need no score.
+
+        Either one attribute is only counted alone, or both attributes belong to rows above that are already made.
+        """
+        counted_alone = set(list_counted_alone(self.encoding.binning))
+        made_before = set(self.encoding.list_attributes_within(self.parent_columns))
+        if not counted_alone and not made_before:
+            return []
+        pairs = combinations(attributes, 2) if asked_pairs is None else asked_pairs
+        return [pair for pair in pairs if counted_alone & {*pair} or made_before >= {*pair}]
+
+    @property
+    def named_pairs(self) -> frozenset[Clique]:
+        """The pairs of attributes that the spec names as measured sets without a question."""
+        named = (m for m in self.spec.measured_sets if m.asked is None)
+        sets = {self.encoding.domain.ordered(self.encoding.attributes_of(m.columns)) for m in named}
+        return frozenset(clique for clique in sets if len(clique) == 2)
 
     @cached_property
     def encoding(self) -> EncodingPlan:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,7 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from privsyn.counting.part_files import PartFile
+from privsyn.counting.part_files import Make, PartFile, Shape, read_parts
+from privsyn.counting.row_work import RowWork
+from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.columns import DatetimeColumn
 from privsyn.data_contracts.domain import Domain
@@ -23,6 +26,9 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import TableContract
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.encode_rows import build_number_domain
+from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 
@@ -105,6 +111,35 @@ class RowStream:
     profile: Callable[[Batches], pa.Table]
     parts: tuple[int, ...] = ()
     made: tuple[PartFile, ...] = ()
+
+    @classmethod
+    def of_codes(cls, batches: Batches, domain: Domain, *, padded: bool = False) -> RowStream:
+        """Return a table of codes."""
+        profile = partial(tables.make_code_profile, domain=domain, padded=padded)
+        return cls(tables.build_code_schema(domain, padded=padded), batches, profile)
+
+    @classmethod
+    def of_numbers(cls, batches: Batches, encoding: EncodingPlan) -> RowStream:
+        """Return a table of values, as whole multiples of their columns' resolution."""
+        domain = build_number_domain(encoding)
+        profile = partial(tables.make_code_profile, domain=domain, nullable=True)
+        return cls(tables.build_code_schema(domain, nullable=True), batches, profile)
+
+    def read(self, files: Sequence[PartFile]) -> RowStream:
+        """Return this table with the rows of its finished parts."""
+        return replace(self, batches=read_parts(files), made=tuple(files))
+
+    def make(self, work: RowWork, make: Make, tasks: Sequence[Any], threads: int, progress: Progress) -> RowStream:
+        """Return this table, made task by task: as a stream if there is one task, else in files."""
+        if len(tasks) == 1:
+            return replace(self, batches=read_ahead(make(tasks[0], threads).batches, threads))
+        return self.read(work.make(make, self.profile, self.schema, tasks, progress))
+
+
+def write_together(streams: Mapping[str, RowStream], batches: Iterable[Any], work: RowWork) -> dict[str, RowStream]:
+    """Write several tables in one pass and return them; each item of ``batches`` has one batch per table."""
+    files = work.write_together(batches, [Shape(stream.schema, stream.profile) for stream in streams.values()])
+    return {n: stream.read([file]) for (n, stream), file in zip(streams.items(), files, strict=True)}
 
 
 Output: TypeAlias = pa.Table | RowStream | Callable[[], pa.Table]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.evaluation_results import PanelFigure
-from privsyn.data_contracts.linked_tables import list_further_tables, name_one_place
+from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import EvaluatedRelease, read_released_cuts
 from privsyn.evaluation.panel_figures import (
@@ -42,7 +42,7 @@ def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple
         return ()
     read = lambda name: pq.read_table(release.folder / name)  # noqa: E731
     figures: list[PanelFigure] = []
-    for name in list_further_tables(release.spec.tables):
+    for name in release.spec.further_tables:
         pair_spec, joined = release.spec.table_pairs[name], real.join_every_row(name)
         key = str(pair_spec.unit.identifier)
         cuts = read_released_cuts(release.folder, name)

@@ -21,9 +21,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
-from privsyn.base.database_url import LEDGER_OPTION
 from privsyn.base.errors import LedgerError, LedgerMissingError, RequestError
 from privsyn.base.paths import expand_path, refuse_undecodable
+from privsyn.base.settings import LEDGER_OPTION
 from privsyn.base.wording import Text, mention
 from privsyn.ledgers.schema import (
     ARE_PERIODS_NARROW,

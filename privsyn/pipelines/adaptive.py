@@ -21,39 +21,20 @@ from privsyn.data_contracts.mechanism_options import Adaptive, Aim
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import (
-    ONE_CELL,
-    RECODE,
-    RECODED,
-    RELEASED,
-    get_options,
-    list_released_tables,
-    publish_noisy,
-    stream_codes,
-)
-from privsyn.pipelines.one_shot import (
-    CHOICE,
-    COMBINE_CLIQUES,
-    SELECT_PAIRS,
-    build_looks,
-    build_measurement,
-    read_noisy_scores,
-)
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.pipelines.common_steps import ONE_CELL, RECODE, RECODED, RELEASED, list_released_tables, publish_noisy
+from privsyn.pipelines.mechanism_parts import build_measurement, read_noisy_scores
+from privsyn.pipelines.named_sets import list_attributes, set_apart
+from privsyn.pipelines.one_shot import CHOICE, COMBINE_CLIQUES, SELECT_PAIRS, build_looks
 from privsyn.pipelines.synthesis_steps import (
     APPEND_ATTRIBUTES,
-    CONSISTENCY_LOOKS,
-    CONSISTENCY_READS,
     MAKE_CONSISTENT,
     REFINE_CODES,
     SYNTHESIS,
     SYNTHESIZE,
     build_row_steps,
-    get_synthesis,
-    list_attributes,
     read_consistent_marginals,
     read_zeros,
-    split_sets,
 )
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
@@ -65,7 +46,7 @@ from privsyn.tasks.steps import append_attributes, combine_cliques, residual_sco
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, with further rounds between measurement and consistency."""
-    rounds = (_build_round(n) for n in range(2, get_options(request, Adaptive).rounds + 2))
+    rounds = (_build_round(n) for n in range(2, request.get_options(Adaptive).rounds + 2))
     return (*build_looks(), *(step for steps in rounds for step in steps), *build_row_steps(request))
 
 
@@ -78,11 +59,6 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
         look=LookDescription(counted="joint counts where these rows were far from the table", reason=ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
-
-
-def _count_versions(*same: Step) -> int:
-    """Return a version that rises with the version of any of the steps ``same``, which share their code."""
-    return sum(step.version for step in same)
 
 
 def refine_again(n: int) -> Step:
@@ -106,10 +82,10 @@ def make_rows_so_far(n: int) -> Step:
         recode, measured, by_trend = read_consistent_marginals(request, inputs)
         consistent = [*measured, *by_trend]
         domain, knowledge = build_coarse_domain(recode), request.public.in_codes(recode)
-        by_code, sets = split_sets(consistent)
+        by_code, sets = set_apart(consistent)
         tied = knowledge.tied | list_attributes(sets)
         core = append_attributes.select_core_marginals(by_code, domain, tied)
-        settings = get_synthesis(request)
+        settings = request.synthesis
         settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
@@ -122,19 +98,19 @@ def make_rows_so_far(n: int) -> Step:
             zeros=read_zeros(request, inputs, recode),
         )
         codes = append_attributes.append_attributes(rows, by_code, domain, settings.seed, tied)
-        return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
+        return {"codes": RowStream.of_codes(codes.to_arrow().to_batches(), domain)}
 
     return Step(
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_refined(n)),
-        look_kinds=CONSISTENCY_LOOKS,
+        look_kinds=MAKE_CONSISTENT.look_kinds,
         outputs={"codes": tables.SYNTHETIC_CODES},
         fields=ROWS_SO_FAR,
-        reads=CONSISTENCY_READS,
+        reads=MAKE_CONSISTENT.reads,
         run=run,
-        version=_count_versions(MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES),
+        version=MAKE_CONSISTENT.version + SYNTHESIZE.version + APPEND_ATTRIBUTES.version,
     )
 
 
@@ -149,8 +125,8 @@ def _get_candidates(request: Request) -> _Candidates:
     options = request.spec.mechanism
     if isinstance(options, Aim):
         return _Candidates(options.max_cells, options.gamma if options.triples else None)
-    selection = get_options(request, Adaptive).selection
-    return _Candidates(selection.max_cells, selection.gamma if get_options(request, Adaptive).triples else None)
+    selection = request.get_options(Adaptive).selection
+    return _Candidates(selection.max_cells, selection.gamma if request.get_options(Adaptive).triples else None)
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -213,7 +189,7 @@ def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Map
         fine,
         float(inputs.rho[f"measure_again_{n}"]),
         request.records,
-        remeasure_one_ways=get_options(request, Adaptive).split.remeasure_one_ways,
+        remeasure_one_ways=request.get_options(Adaptive).split.remeasure_one_ways,
         targets=request.public.targets,
     )
     return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}
@@ -231,7 +207,7 @@ def _choose_again(n: int) -> Step:
         fields=CHOICE,
         reads=(KnowledgePart.TARGETS,),
         run=partial(_choose, n),
-        version=_count_versions(SELECT_PAIRS, COMBINE_CLIQUES),
+        version=SELECT_PAIRS.version + COMBINE_CLIQUES.version,
         words="rows made from what was measured so far say where to ask again",
     )
 

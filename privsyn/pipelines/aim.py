@@ -26,9 +26,10 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.pipelines.adaptive import make_rows_so_far, measure_again, refine_again, score_residuals
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
+from privsyn.pipelines.mechanism_parts import build_choice_step, measure_chosen
 from privsyn.pipelines.named_sets import SET_STEPS
-from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES, build_choice_step, measure_chosen
+from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -37,7 +38,7 @@ from privsyn.tasks.steps import residual_scores
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps: one-ways, the rounds, and rows from all measurements."""
-    rounds = (_build_round(n) for n in range(1, get_options(request, Aim).rounds + 1))
+    rounds = (_build_round(n) for n in range(1, request.get_options(Aim).rounds + 1))
     return (
         ENCODE,
         *build_first_look(),
@@ -63,7 +64,7 @@ def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
         [float(y[0]) for y in answers],
         queries[0].sigma if queries else 0.0,
         inputs.domain(),
-        get_options(request, Aim).at_once(len(request.encoding.domain.attributes)),
+        request.get_options(Aim).at_once(len(request.encoding.domain.attributes)),
         float(inputs.rho[_name_measurement(n)]),
         request.records,
         targets=request.public.targets,

@@ -6,21 +6,17 @@ The last steps, from consistency to the synthetic table, are in privsyn/pipeline
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.base.errors import RequestError
-from privsyn.counting.part_files import PartFile, Shape, read_parts
+from privsyn.counting.part_files import Shape
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.mechanism_options import Independent, Mechanism, PrivSyn
 from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
@@ -31,7 +27,6 @@ from privsyn.engine.step import (
     ENCODED_COLUMNS,
     ENCODED_ORDER,
     RECORD,
-    Batches,
     LookDescription,
     Output,
     Progress,
@@ -39,12 +34,12 @@ from privsyn.engine.step import (
     ReleaseStep,
     RowStream,
     Step,
+    write_together,
 )
-from privsyn.tasks.codecs import EncodingPlan, encode_rows
+from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
-from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
-from privsyn.tasks.estimation.rungs import PARTS
+from privsyn.tasks.estimation.rungs import expect_chosen_cells
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -62,8 +57,6 @@ COMPRESSION = tuple(
 )
 """The fields that decide how codes are combined; the other fields of compression decide the cells."""
 
-Options = TypeVar("Options", bound=Mechanism)
-
 ONE_CELL = "k, the records a person may have: all k may fall into one cell"
 """The reason for a marginal's sensitivity."""
 
@@ -72,27 +65,6 @@ def explain_one_cell(request: Request) -> str:
     """Return the reason for the sensitivity of the request's marginals."""
     panel = request.spec.panel
     return ONE_CELL if panel is None else OF_HOUSEHOLD if panel.household else OF_PERSON
-
-
-def list_asked_pairs(request: Request, attributes: Clique, limit: int = MOST_PAIRS) -> list[Clique] | None:
-    """Return the pairs to ask of a wide table, or None (all pairs) if the table is not wide.
-
-    The choice depends on names, their order and the focus alone.  ``attributes``: the rows' attributes, in order;
-    ``limit``: the largest number of pairs, not counting pairs of the focus.
-    """
-    if not is_wide(request.encoding.domain.attributes):
-        return None
-    column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
-    columns = {a: column_of.get(a, a) for a in attributes}
-    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], limit)
-
-
-def get_options(request: Request, kind: type[Options]) -> Options:
-    """Return the request's options, of type ``kind``.  Raises TypeError if it asks for another mechanism."""
-    options = request.spec.mechanism
-    if not isinstance(options, kind):
-        raise TypeError(f"the request asks for the mechanism {options.name!r}")
-    return options
 
 
 def list_released_tables(look: str) -> tuple[str, ...]:
@@ -108,71 +80,29 @@ def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
     }
 
 
-def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> RowStream:
-    """Return a table of codes as a step's output."""
-    profile = partial(tables.make_code_profile, domain=domain, padded=padded)
-    return RowStream(tables.build_code_schema(domain, padded=padded), batches, profile)
-
-
-def stream_numbers(batches: Batches, encoding: EncodingPlan) -> RowStream:
-    """Return a table of values, as whole multiples of their columns' resolution, as a step's output."""
-    domain = encode_rows.build_number_domain(encoding)
-    profile = partial(tables.make_code_profile, domain=domain, nullable=True)
-    return RowStream(tables.build_code_schema(domain, nullable=True), batches, profile)
-
-
 def _encode_rows(request: Request, inputs: Inputs, progress: Progress, *, numbers: bool) -> Mapping[str, Output]:
     """Return the private rows as fine codes, the repairs made while reading and, if asked, the rows' numbers."""
-    encoding, unit = request.encoding, request.spec.unit
-    streams = {"encoded_rows": stream_codes((), encoding.domain)}
+    encoding, unit, private = request.encoding, request.spec.unit, inputs.private
+    streams = {"encoded_rows": RowStream.of_codes((), encoding.domain)}
     if numbers:
-        streams["numbers"] = stream_numbers((), encoding)
+        streams["numbers"] = RowStream.of_numbers((), encoding)
     # bounding records per person needs separate passes over all rows
-    parts_to_encode = inputs.private.encode_parts(encoding, numbers) if unit.identifier is None else None
+    parts_to_encode = private.encode_parts(encoding, numbers) if unit.identifier is None else None
     if parts_to_encode is not None:
         make, parts = parts_to_encode
         (schema, profile), *beside = [Shape(stream.schema, stream.profile) for stream in streams.values()]
         files = inputs.work.make(make, profile, schema, parts, progress, beside)
-        refuse_changed(inputs)
+        private.refuse_changed()
         repairs = encode_rows.Repairs(sum((part.extra.counts for part in files), Counter()))
         by_table = zip(*((part, *part.beside) for part in files), strict=True)
-        made = {n: collect_parts(s, p) for (n, s), p in zip(streams.items(), by_table, strict=True)}
+        made = {n: stream.read(p) for (n, stream), p in zip(streams.items(), by_table, strict=True)}
         return {**made, "repairs": repairs.to_table}
     repairs = encode_rows.Repairs()
     if numbers:
-        rows = encode.encode_with_numbers(inputs.private.rows, encoding, unit, repairs)
-        return {**write_together(streams, check_unchanged(rows, inputs), inputs), "repairs": repairs.to_table}
-    batches = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
+        rows = private.check_unchanged(encode.encode_with_numbers(private.rows, encoding, unit, repairs))
+        return {**write_together(streams, rows, inputs.work), "repairs": repairs.to_table}
+    batches = private.check_unchanged(encode.encode(private.rows, encoding, unit, repairs))
     return {"encoded_rows": replace(streams["encoded_rows"], batches=batches), "repairs": repairs.to_table}
-
-
-def write_together(streams: Mapping[str, RowStream], batches: Iterable[Any], inputs: Inputs) -> dict[str, RowStream]:
-    """Write several tables in one pass and return them; each item of ``batches`` has one batch per table."""
-    shapes = [Shape(stream.schema, stream.profile) for stream in streams.values()]
-    files = inputs.work.write_together(batches, shapes)
-    return {n: collect_parts(s, [file]) for (n, s), file in zip(streams.items(), files, strict=True)}
-
-
-def collect_parts(stream: RowStream, files: Sequence[PartFile]) -> RowStream:
-    """Return a step's output from its finished parts."""
-    return replace(stream, batches=read_parts(files), made=tuple(files))
-
-
-Batch = TypeVar("Batch")
-
-
-def check_unchanged(batches: Iterable[Batch], inputs: Inputs) -> Iterator[Batch]:
-    """Yield the batches; raise RequestError at the end, before anything is kept, if the data changed."""
-    yield from batches
-    refuse_changed(inputs)
-
-
-def refuse_changed(inputs: Inputs) -> None:
-    """Raise RequestError if the private table changed since the run was opened."""
-    if not inputs.private.unchanged():
-        raise RequestError(
-            "the private table changed while it was read", "Run again once it is complete", "release.data"
-        )
 
 
 _ENCODE = Step(
@@ -210,28 +140,14 @@ def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list
     return one_way_marginals.count_exactly(rows, queries, request.threads)
 
 
-def _plan_for_chosen_cells(uncut: Request) -> Domain:
-    """Return the domain by which the one-ways share noise, with about the cells that a column on a ladder gets."""
-    ladder, domain = {codec.attribute for codec in uncut.encoding.on_ladder}, uncut.public.measured_alone
-    return Domain.of({a: n + PARTS * (a in ladder) for a, n in zip(domain.attributes, domain.sizes, strict=True)})
-
-
-def get_division(request: Request) -> str:
-    """Return how the one-ways share their budget: "equal", or "cells" (in proportion to cells^(2/3))."""
-    options = request.spec.mechanism
-    if isinstance(options, PrivSyn):
-        return options.split.one_ways
-    return "cells" if isinstance(options, Independent) else "equal"
-
-
 def plan_one_ways(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan one query per column; the noise is planned before cells are cut, so it does not depend on the cuts."""
     panel, uncut = request.spec.panel, request.cut_cells(())
     planned = one_way_marginals.plan_queries(
-        _plan_for_chosen_cells(uncut),
+        expect_chosen_cells(uncut.public.measured_alone, uncut.encoding.on_ladder),
         rho,
         request.records,
-        equal=get_division(request) == "equal",
+        equal=request.division == "equal",
         rounding=list_roundings(request.encoding.binning),
         members=(panel.composition,) if panel is not None and panel.household else (),
     )
@@ -246,7 +162,7 @@ ONE_WAYS = ReleaseStep(
     measures=LookKind.ONE_WAYS,
     inputs=(ENCODED,),
     outputs=RELEASED,
-    settings=lambda r: {"one_ways": get_division(r)},
+    settings=lambda r: {"one_ways": r.division},
     reads=(KnowledgePart.KNOWN_COLUMNS,),
     plan=plan_one_ways,
     exact=count_cells,

@@ -19,7 +19,8 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
 from privsyn.engine.step_list import repeat
-from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, get_options, publish_noisy
+from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
+from privsyn.pipelines.mechanism_parts import build_measurement
 from privsyn.pipelines.named_sets import measure_sets_again
 from privsyn.pipelines.one_shot import (
     CHOICE,
@@ -30,7 +31,6 @@ from privsyn.pipelines.one_shot import (
     SELECT_PAIRS,
     SINGLE_COUNTS,
     build_looks,
-    build_measurement,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.pipelines.trend_steps import ask_trends_again, explain_by_trends
@@ -71,7 +71,7 @@ def _measure_more(n: int) -> ReleaseStep:
 
 def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """Choose the cliques of release ``n``: each gets its share of all budgets, less what was spent on it."""
-    first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request, PrivSyn)
+    first_recode, fine, options = inputs.recode(), request.public.measured_again, request.get_options(PrivSyn)
     binning = request.encoding.binning
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
     score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)

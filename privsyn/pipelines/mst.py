@@ -20,18 +20,18 @@ from privsyn.data_contracts.mechanism_options import Mst
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
-from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES, build_choice_step, measure_chosen, read_noisy_scores
-from privsyn.pipelines.rung_steps import build_first_look
-from privsyn.pipelines.synthesis_steps import (
-    MAKE_CONSISTENT,
-    REFINE_CODES,
-    SHARDS,
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
+from privsyn.pipelines.mechanism_parts import (
+    build_choice_step,
     build_drawing_step,
-    build_row_steps,
     decode_from,
     iterate_shards_to_draw,
+    measure_chosen,
+    read_noisy_scores,
 )
+from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES
+from privsyn.pipelines.rung_steps import build_first_look
+from privsyn.pipelines.synthesis_steps import MAKE_CONSISTENT, REFINE_CODES, SHARDS, build_row_steps
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import make_consistent, select_pairs
@@ -49,7 +49,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         SCORES,
         SELECT_TREE,
         measure_chosen("select_tree.cliques", LIMIT),
-        *(build_row_steps(request) if get_options(request, Mst).rows_by == "sweeps" else GRAPHICAL_STEPS),
+        *(build_row_steps(request) if request.get_options(Mst).rows_by == "sweeps" else GRAPHICAL_STEPS),
     )
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step, say
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, say
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.budget import SetParts, split_sets
 from privsyn.pipelines.common_steps import (
@@ -27,10 +27,9 @@ from privsyn.pipelines.common_steps import (
     compress_by_one_ways,
     list_released_tables,
     publish_noisy,
-    stream_codes,
 )
 from privsyn.tasks.codecs.binning import get_ordered
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, from_table
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
@@ -41,6 +40,10 @@ MEASURE_SETS, TRIPLE_SCORES = "measure_sets", "triple_scores"
 
 MERGES = "plan_sets.merges"
 HALVES, HALF_ROWS = "plan_halves.merges", "halve_rows.merged_rows"
+SET_MARGINALS = "make_consistent.set_marginals"
+CONSISTENT_SETS = (SET_MARGINALS, MERGES)
+"""The tables of the sets after consistency, in releases with sets."""
+
 MERGES_FILE = "marginals/merges.parquet"
 ROWS = "merge_rows.merged_rows"
 COUNTS_OF_SETS = "joint counts of the named sets of columns"
@@ -80,8 +83,6 @@ COMPRESS_FOR_SETS = replace(
     ),
 )
 """Chooses codes; columns of named sets get as many codes as the noise of the sets allows."""
-
-COMPRESS = replace(COMPRESS_DOMAIN, replacements={MEASURE_SETS: COMPRESS_FOR_SETS})
 
 
 def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -219,7 +220,7 @@ def _build_merging(name: str, title: str, merges: str, only_with_look: str, when
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         sets = named_sets.read_merges(inputs.table(merges))
         rows = named_sets.merge_rows(inputs.batches(RECODED), sets)
-        return {"merged_rows": stream_codes(rows, named_sets.build_set_domain(sets), padded=True)}
+        return {"merged_rows": RowStream.of_codes(rows, named_sets.build_set_domain(sets), padded=True)}
 
     return Step(
         name=name,
@@ -273,13 +274,6 @@ def measure_sets_again(n: int) -> ReleaseStep:
     return repeat(COUNT_SETS, n, publish_noisy(f"sets_{n}", WORDS))
 
 
-def list_named_pairs(request: Request) -> frozenset[Clique]:
-    """Return the pairs of attributes that the spec names as measured sets without a question."""
-    encoding, named = request.encoding, (m for m in request.spec.measured_sets if m.asked is None)
-    sets = {encoding.domain.ordered(encoding.attributes_of(m.columns)) for m in named}
-    return frozenset(clique for clique in sets if len(clique) == 2)
-
-
 def read_sets(inputs: Inputs) -> list[named_sets.PlannedSet]:
     """Return the planned sets."""
     return named_sets.read_merges(inputs.table(MERGES))
@@ -292,3 +286,20 @@ def read_set_marginals(inputs: Inputs) -> list[Marginal]:
     queries, answers = pool_answers(*inputs.all_noisy(LookKind.SETS))
     noisy = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
     return named_sets.build_set_marginals(read_sets(inputs), noisy)
+
+
+def read_consistent_sets(inputs: Inputs, domain: Domain) -> list[Marginal]:
+    """Return the sets in merged codes after consistency; empty if there are none."""
+    if not inputs.has(SET_MARGINALS):
+        return []
+    return from_table(inputs.table(SET_MARGINALS), domain, [planned.merges for planned in read_sets(inputs)])
+
+
+def set_apart(consistent: Sequence[Marginal]) -> tuple[list[Marginal], list[Marginal]]:
+    """Return the marginals in the recoding's codes, and the sets in merged codes."""
+    return [m for m in consistent if not m.merges], [m for m in consistent if m.merges]
+
+
+def list_attributes(sets: Sequence[Marginal]) -> frozenset[str]:
+    """Return the attributes of the sets, whose rows are made together."""
+    return frozenset(a for m in sets for a in m.attributes)

@@ -5,29 +5,26 @@ Marginals are chosen once; ``adaptive`` chooses again in each round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from itertools import combinations
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.counting.partitions import list_parts
 from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.mechanism_options import Aim, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines.common_steps import (
+    COMPRESS_DOMAIN,
     ENCODE,
     ENCODE_WITH_NUMBERS,
     ENCODED,
@@ -35,35 +32,30 @@ from privsyn.pipelines.common_steps import (
     RECODE,
     RECODED,
     RELEASED,
-    collect_parts,
     explain_one_cell,
-    get_options,
-    list_asked_pairs,
     list_released_tables,
     publish_noisy,
-    stream_codes,
 )
-from privsyn.pipelines.named_sets import COMPRESS, SET_STEPS
+from privsyn.pipelines.named_sets import COMPRESS_FOR_SETS, MEASURE_SETS, SET_STEPS
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import ROW_STEPS, build_row_steps
-from privsyn.pipelines.trend_steps import TREND_SCORES, TRENDS, count_trends_again, explain_by_trends
+from privsyn.pipelines.trend_steps import (
+    TREND_SCORES,
+    TRENDS,
+    ask_unclear_trends,
+    count_trends_again,
+    explain_by_trends,
+    plan_unclear_trends,
+)
 from privsyn.pipelines.value_steps import VALUE_STEPS
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.noisy import count_marginals
-from privsyn.tasks.estimation.pair_departures import is_wide
-from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
+from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import (
-    combine_cliques,
-    compress_domain,
-    indif_scores,
-    measure_marginals,
-    select_pairs,
-    trend_scores,
-)
+from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -80,13 +72,13 @@ def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
         encode or ENCODE,
         *build_first_look(encode or ENCODE_WITH_NUMBERS),  # not in the paper
         ONE_WAYS,  # line 1
-        COMPRESS,  # line 2
+        replace(COMPRESS_DOMAIN, replacements={MEASURE_SETS: COMPRESS_FOR_SETS}),  # line 2
         RECODE_ROWS,
         SCORES,  # line 3, Algorithm 1
         TREND_SCORES,  # not in the paper
         SELECT_PAIRS,  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
-        MEASURE,  # line 5
+        replace(MEASURE, replacements={TRENDS: ask_unclear_trends(MEASURE)}),  # line 5
         *VALUE_STEPS,  # not in the paper
         *SET_STEPS,  # not in the paper
     )
@@ -100,13 +92,13 @@ COUNTS = "has the joint counts, cell by cell, the last attribute innermost"
 
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, stored = inputs.recode(), inputs.stored(ENCODED)
-    stream = stream_codes((), build_coarse_domain(recode), padded=True)
+    rows = RowStream.of_codes((), build_coarse_domain(recode), padded=True)
     parts = list_parts(stored.files) if isinstance(stored, StoredTable) else []
     if parts:
-        make = RecodedParts(recode).make
-        return {"recoded_rows": collect_parts(stream, inputs.work.make(make, stream.profile, stream.schema, parts))}
+        files = inputs.work.make(RecodedParts(recode).make, rows.profile, rows.schema, parts)
+        return {"recoded_rows": rows.read(files)}
     batches = compress_domain.recode_rows(inputs.batches(ENCODED), recode)
-    return {"recoded_rows": replace(stream, batches=read_ahead(batches, request.threads))}
+    return {"recoded_rows": replace(rows, batches=read_ahead(batches, request.threads))}
 
 
 RECODE_ROWS = Step(
@@ -122,58 +114,37 @@ RECODE_ROWS = Step(
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    selection = get_selection(request)
+    selection = request.selection
     by_one_ways = selection.scores == "one_ways"
     domain = inputs.domain()
-    asked_pairs = list_asked_pairs(request, domain.attributes)
+    asked_pairs = request.list_asked_pairs(domain.attributes)
     return indif_scores.plan_queries(
         domain,
         rho,
         request.records,
         indif_scores.REFERENCE_SENSITIVITY if by_one_ways else indif_scores.SENSITIVITY,
         max_cells=selection.max_cells,
-        unscored={*request.public.known_pairs, *_list_settled_pairs(request, domain, asked_pairs)},
+        unscored={*request.public.known_pairs, *request.list_settled_pairs(domain.attributes, asked_pairs)},
         scored_more=request.public.scored_more,
         asked_pairs=asked_pairs,
     )
 
 
-def _list_settled_pairs(request: Request, domain: Domain, asked_pairs: Sequence[Clique] | None) -> list[Clique]:
-    """Return the pairs among ``asked_pairs`` (None: all pairs) that need no score.
-
-    Either one attribute is only counted alone, or both attributes belong to rows above that are already made.
-    """
-    counted_alone = set(list_counted_alone(request.encoding.binning))
-    made_before = set(request.encoding.list_attributes_within(request.parent_columns))
-    if not counted_alone and not made_before:
-        return []
-    pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs
-    return [pair for pair in pairs if counted_alone & {*pair} or made_before >= {*pair}]
-
-
 def _score_exactly(
     request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    by_one_ways = get_selection(request).scores == "one_ways"
+    by_one_ways = request.selection.scores == "one_ways"
     expected = request.public.in_codes(inputs.recode()).expected if by_one_ways else None
     return indif_scores.count_exactly(rows, queries, request.threads, expected)
 
 
 def _explain_score_sensitivity(request: Request) -> str:
-    if get_selection(request).scores == "one_ways":
+    if request.selection.scores == "one_ways":
         return (
             "k: the noisy one-ways were released before. Each of a person's k records changes one count by 1, and so "
             "the L1 distance by at most 1. Rounding down to whole records keeps the bound"
         )
     return "4k: PrivSyn, Lemma 4, for each of a person's k records. Rounding down to whole records keeps the bound"
-
-
-def get_selection(request: Request) -> Selection:
-    """Return the mechanism's settings of selection, or the defaults with the mechanism's ``max_cells``."""
-    options = request.spec.mechanism
-    if isinstance(options, PrivSyn):
-        return options.selection
-    return Selection(max_cells=options.max_cells) if isinstance(options, Mst | PrivBayes | Aim) else Selection()
 
 
 SCORES = ReleaseStep(
@@ -199,48 +170,6 @@ SCORES = ReleaseStep(
 )
 
 
-def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
-    """Return pair -> noisy score."""
-    queries, answers = inputs.noisy("indif_scores")
-    return {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
-
-
-def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
-    """Return the table CLIQUES of ``cliques`` with equal weights, or of the one-ways if there are no cliques."""
-    domain, fine = inputs.domain(), request.encoding.domain
-    weighed = combine_cliques.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
-    return combine_cliques.tabulate_cliques(weighed, domain, fine)
-
-
-def build_choice_step(
-    *,
-    name: str,
-    title: str,
-    scores: str,
-    choose: Callable[[Request, Inputs], Sequence[Clique]],
-    fields: tuple[str, ...] = (),
-    splits_budget_of: str = "",
-    reads: tuple[KnowledgePart, ...] = (),
-    words: str,
-) -> Step:
-    """Return a step that chooses cliques by the noisy ``scores``, with equal weights.
-
-    ``divides``: see Step.
-    """
-    return Step(
-        name=name,
-        title=title,
-        kind=StepKind.POSTPROCESS,
-        splits_budget_of=splits_budget_of,
-        inputs=(*list_released_tables(scores), RECODE),
-        outputs={"cliques": tables.CLIQUES},
-        fields=fields,
-        reads=reads,
-        run=lambda r, inputs, progress: {"cliques": weigh_evenly(choose(r, inputs), r, inputs)},
-        words=words,
-    )
-
-
 CHOICE = ("mechanism.split.remeasure_one_ways", "mechanism.consistency.pooled")
 """The fields that every choice of marginals depends on."""
 
@@ -249,7 +178,7 @@ CRITERION = ("mechanism.selection.criterion", "mechanism.selection.max_cells")
 
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy(SCORES.name)
-    options = get_options(request, PrivSyn)
+    options = request.get_options(PrivSyn)
     pairs = select_pairs.select(
         queries,
         [float(a[0]) for a in answers],
@@ -267,7 +196,7 @@ def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 
 
 def _describe_selection(request: Request) -> str:
-    criterion = get_options(request, PrivSyn).selection.criterion.replace("_", " ")
+    criterion = request.get_options(PrivSyn).selection.criterion.replace("_", " ")
     counting_more = "; targets of the request count more" if request.public.key([KnowledgePart.TARGETS]) else ""
     return f"pairs of columns are chosen by their noisy scores ({criterion}){counting_more}"
 
@@ -294,13 +223,8 @@ SELECT_PAIRS = Step(
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, fine = inputs.domain(), request.public.measured_again
     pairs = inputs.table("select_pairs.pairs")
-    weighed = combine_cliques.weigh_cliques(pairs, domain, fine, get_options(request, PrivSyn).selection)
+    weighed = combine_cliques.weigh_cliques(pairs, domain, fine, request.get_options(PrivSyn).selection)
     return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
-
-
-def _compute_gamma(request: Request) -> int | None:
-    selection = get_options(request, PrivSyn).selection
-    return selection.gamma if selection.combine_cliques else None
 
 
 COMBINE_CLIQUES = Step(
@@ -312,24 +236,19 @@ COMBINE_CLIQUES = Step(
     inputs=("select_pairs.pairs", RECODE),
     outputs={"cliques": tables.CLIQUES},
     fields=CRITERION,
-    settings=lambda r: {"gamma": _compute_gamma(r)},
+    settings=lambda r: {"gamma": r.selection.most_combined},
     inherits=(KnowledgePart.KNOWN_COLUMNS,),
     run=_combine,
     version=2,
 )
 
 
-def _plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+def plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan the cliques in the table ``chosen``, then the unclear trends once more."""
-    weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
-    # a wide table asks only as many trends as are clear, so it asks none again
-    wide = is_wide(request.encoding.domain.attributes)
-    asked_before = [] if wide else inputs.all_noisy(LookKind.TRENDS)[0]
-    total = estimate_total(inputs.recode())
-    asked_again, weights = trend_scores.plan_again(asked_before, weights, total, rho, request.records)
-    remaining = rho - sum_rho(asked_again)
-    queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, remaining, request.records)
-    return [*queries, *asked_again]
+    weights, fine = combine_cliques.read_cliques(inputs.table(chosen)), request.encoding.domain
+    asked_again, weights = plan_unclear_trends(request, inputs, weights, rho)
+    rho -= sum_rho(asked_again)
+    return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]
 
 
 def _count_marginals(
@@ -342,63 +261,23 @@ def _count_marginals(
         yield from count_trends_again(request, inputs, rows, asked_again)
 
 
-def build_measurement(
-    *, name: str, title: str, chosen: str, look: LookDescription, files: Mapping[str, PublishedFile], limit: str = ""
-) -> ReleaseStep:
-    """Return the step that measures the cliques in the table ``chosen``; they share its budget by weight."""
-    return ReleaseStep(
-        name=name,
-        title=title,
-        measures=LookKind.MARGINALS,
-        inputs=(RECODED, ENCODED, RECODE, chosen),
-        outputs=RELEASED,
-        plan=partial(_plan_marginals, chosen),
-        exact=_count_marginals,
-        look=look,
-        rows=RECODED,
-        padded=True,
-        published=files,
-        limit=limit,
-    )
-
-
-def measure_chosen(
-    chosen: str,
-    limit: str = "Relations of three and more columns are kept only if the measured ones imply them.",
-) -> ReleaseStep:
-    """Return the paper's measurement of the marginals in the table ``chosen``."""
-    measure = build_measurement(
-        name=MEASURED,
-        title="Measure marginals",
-        chosen=chosen,
-        look=LookDescription(counted=JOINT_COUNTS, reason=explain_one_cell, counted_alone=SINGLE_COUNTS),
-        files=publish_noisy("measured", COUNTS),
-        limit=limit,
-    )
-    about = "rho3: the cliques' counts, weighted Gaussian noise"
-    return replace(measure, about=about, paper="line 5, section 4.2")
-
-
-def _explain_sum_of_signs(request: Request) -> str:
-    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
-
-
-_MEASURE = measure_chosen(CLIQUES)
-
-MEASURE = replace(
-    _MEASURE,
-    replacements={
-        TRENDS: replace(
-            _MEASURE,
-            look_kinds=(LookKind.TRENDS,),
-            look=replace(_MEASURE.look, reason=_explain_sum_of_signs),
-            published=publish_noisy(
-                "measured", f"{COUNTS}; pairs after the single columns are sums, as in `trends.parquet`"
-            ),
-        )
-    },
+MEASURE = ReleaseStep(
+    name=MEASURED,
+    title="Measure marginals",
+    about="rho3: the cliques' counts, weighted Gaussian noise",
+    paper="line 5, section 4.2",
+    measures=LookKind.MARGINALS,
+    inputs=(RECODED, ENCODED, RECODE, CLIQUES),
+    outputs=RELEASED,
+    plan=partial(plan_marginals, CLIQUES),
+    exact=_count_marginals,
+    look=LookDescription(counted=JOINT_COUNTS, reason=explain_one_cell, counted_alone=SINGLE_COUNTS),
+    rows=RECODED,
+    padded=True,
+    published=publish_noisy("measured", COUNTS),
+    limit="Relations of three and more columns are kept only if the measured ones imply them.",
 )
-"""Measures the chosen cliques, and asks unclear trends again."""
+
 
 _PAPER = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
 STEPS = connect(fund((*build_looks(), *ROW_STEPS), _PAPER))

@@ -35,31 +35,19 @@ from privsyn.engine.step import (
     ReleaseStep,
     RowStream,
     Step,
+    write_together,
 )
 from privsyn.pipelines import one_shot
 from privsyn.pipelines.common_steps import (
     ENCODE_WITH_NUMBERS,
     RECODE,
     RELEASED,
-    check_unchanged,
     count_cells,
-    list_asked_pairs,
     list_released_tables,
     publish_noisy,
-    stream_codes,
-    stream_numbers,
-    write_together,
 )
 from privsyn.pipelines.rung_steps import NUMBERS_OF
-from privsyn.pipelines.synthesis_steps import (
-    BY_TREND,
-    CODES,
-    MARGINALS,
-    REFINED,
-    SHARDS,
-    build_row_steps,
-    get_synthesis,
-)
+from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, REFINED, SHARDS, build_row_steps
 from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total
@@ -69,12 +57,7 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import encode, one_way_marginals, pair_rows
-from privsyn.tasks.steps.decode_linked import (
-    build_linked_domain,
-    build_linked_schema,
-    decode_linked,
-    linked_to_arrow,
-)
+from privsyn.tasks.steps.decode_linked import build_linked_domain, build_linked_schema, decode_linked, linked_to_arrow
 from privsyn.tasks.synthesis import shards
 
 if TYPE_CHECKING:
@@ -87,7 +70,7 @@ ROWS_WITHOUT = "list_without_rows.without_rows"
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, plan = inputs.recode(), request.encoding
     rows = pair_rows.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
-    return {"without_rows": stream_codes(rows, pair_rows.build_without_domain(recode, plan))}
+    return {"without_rows": RowStream.of_codes(rows, pair_rows.build_without_domain(recode, plan))}
 
 
 LIST_WITHOUT_ROWS = Step(
@@ -198,10 +181,14 @@ def build_encode_step(request: Request) -> Step:
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, rows, repairs = request.encoding, inputs.private.rows, encode_rows.Repairs()
     persons = encode.PersonEncoding.of(rows, plan)
-    row_stream = stream_codes((), plan.row_plan.domain)
-    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": row_stream, "without_rows": row_stream}
+    row_stream = RowStream.of_codes((), plan.row_plan.domain)
+    streams = {
+        "encoded_rows": RowStream.of_codes((), plan.domain),
+        "rows_of_persons": row_stream,
+        "without_rows": row_stream,
+    }
     numbered = _list_numbers(plan)
-    streams |= dict.fromkeys(numbered, stream_numbers((), plan))
+    streams |= dict.fromkeys(numbered, RowStream.of_numbers((), plan))
 
     def iterate_tables() -> Iterator[tuple[pa.RecordBatch, ...]]:
         for made in persons.encode(rows, plan, repairs):
@@ -209,8 +196,8 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
 
     domain = build_runs_domain(plan)
     return {
-        **write_together(streams, check_unchanged(iterate_tables(), inputs), inputs),
-        "runs": stream_codes(runs_to_batches(persons.list_runs(), domain), domain),
+        **write_together(streams, inputs.private.check_unchanged(iterate_tables()), inputs.work),
+        "runs": RowStream.of_codes(runs_to_batches(persons.list_runs(), domain), domain),
         "repairs": repairs.to_table,
     }
 
@@ -232,7 +219,7 @@ def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
     codes = _build_codes(request, inputs)
     stored = pair_rows.StoredRows(*(partial(inputs.batches, name) for name in (ROWS, NUMBERS, RUNS)))
     rows = pair_rows.pair_rows(stored, request.encoding, codes)
-    return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(codes, request.encoding), padded=True)}
+    return {"pairs": RowStream.of_codes(rows, pair_rows.build_pair_domain(codes, request.encoding), padded=True)}
 
 
 PAIR_ROWS = Step(
@@ -294,7 +281,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
 def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, recode = request.encoding, inputs.recode()
     rows = pair_rows.keep_rows(inputs.batches(ROWS), plan, recode)
-    return {"kept": stream_codes(rows, pair_rows.build_kept_domain(plan, recode), padded=True)}
+    return {"kept": RowStream.of_codes(rows, pair_rows.build_kept_domain(plan, recode), padded=True)}
 
 
 KEEP_ROWS = Step(
@@ -438,7 +425,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
             transitions = _read_transitions(inputs, codes) if follows else {}
             counts = _read_rows(inputs) if counted else {}
             linker = _build_row_linker(request, plan, recode, consistent, codes, transitions, counts)
-        related, asked_pairs = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
+        related, asked_pairs = request.synthesis.related_inside, request.list_asked_pairs(domain.attributes)
         # records of rows that already exist keep their number and order
         link = linker.link_each if request.has_parent_rows and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
@@ -453,7 +440,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
                 yield linked_to_arrow(linked, plan, first)
                 first += int(linked.person.max(initial=-1)) + 1
 
-        return {"linked": stream_codes(rows(), build_linked_domain(plan))}
+        return {"linked": RowStream.of_codes(rows(), build_linked_domain(plan))}
 
     return Step(
         name="link_rows",
@@ -475,7 +462,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
 
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan = with_tails(inputs.read_pooled_recode(), request.encoding)[1]
-    order, settings = request.column_order, get_synthesis(request)
+    order, settings = request.column_order, request.synthesis
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
     ranges = plan.list_table_ranges(order)

@@ -35,22 +35,10 @@ from privsyn.data_contracts.step_options import MAX_CELLS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, Step
-from privsyn.pipelines.common_steps import (
-    COMPRESS_DOMAIN,
-    ENCODE,
-    ONE_WAYS,
-    RECODE,
-    get_options,
-    publish_noisy,
-)
-from privsyn.pipelines.one_shot import RECODE_ROWS, build_measurement, weigh_evenly
-from privsyn.pipelines.synthesis_steps import (
-    MAKE_CONSISTENT,
-    REFINE_CODES,
-    build_drawing_step,
-    decode_from,
-    get_synthesis,
-)
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE, publish_noisy
+from privsyn.pipelines.mechanism_parts import build_drawing_step, build_measurement, decode_from, weigh_evenly
+from privsyn.pipelines.one_shot import RECODE_ROWS
+from privsyn.pipelines.synthesis_steps import MAKE_CONSISTENT, REFINE_CODES
 from privsyn.tasks.estimation import prior_levels
 from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, iterate_group_shares, sort_by_group
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
@@ -94,12 +82,12 @@ def _read_public(request: Request, recode: Recode) -> CodeTable:
 
 def _list_levels(request: Request) -> tuple[Clique, Clique]:
     """Return the attributes of the large groups (empty: the whole table is one group) and of the small groups."""
-    options, attributes_of = get_options(request, PriorLevels), request.encoding.attributes_of
+    options, attributes_of = request.get_options(PriorLevels), request.encoding.attributes_of
     return attributes_of(options.large), attributes_of(options.group)
 
 
 def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    options, recode = get_options(request, PriorLevels), inputs.recode()
+    options, recode = request.get_options(PriorLevels), inputs.recode()
     public, domain, (large, small) = _read_public(request, recode), inputs.domain(), _list_levels(request)
     others = tuple(a for a in domain.attributes if a not in small)
     information = prior_levels.compute_mutual_information(public, others, request.threads)
@@ -171,7 +159,7 @@ def _build_level(
             counts.append(sort_by_group(noisy.astype(np.float64), (*group, *rest), len(group), domain))
             noise.append(query.sigma)
     return NoisyLevel(
-        group, number, tuple(sets), tuple(counts), tuple(noise) if get_options(request, PriorLevels).shrink else None
+        group, number, tuple(sets), tuple(counts), tuple(noise) if request.get_options(PriorLevels).shrink else None
     )
 
 
@@ -203,7 +191,7 @@ def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, f
 
 
 def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
-    options, (large, _) = get_options(request, PriorLevels), _list_levels(request)
+    options, (large, _) = request.get_options(PriorLevels), _list_levels(request)
     public = _read_public(request, recode)
     small, number, sigma = _list_number_of_rows(inputs, recode)
     total = estimate_total(recode)
@@ -213,7 +201,7 @@ def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progr
     above = _build_level(request, inputs, recode, MEASURED[0], large, in_large if large else whole_table.number)
     levels = [_add_one_ways(request, recode, whole_table if large else above), *([above] if large else [])]
     levels.append(_build_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
-    settings, support = get_synthesis(request), PublicSupport.of(public, small)
+    settings, support = request.synthesis, PublicSupport.of(public, small)
     possible_rows = prior_rows.list_possible_rows(support, request.public.in_codes(recode).zeros)
     rows = synthesize.compute_output_rows(total, settings)
     groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, possible_rows)

@@ -19,23 +19,18 @@ from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
-from privsyn.pipelines.one_shot import (
-    MEASURED,
-    RECODE_ROWS,
-    SCORES,
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
+from privsyn.pipelines.mechanism_parts import (
     build_choice_step,
-    measure_chosen,
-    read_noisy_scores,
-)
-from privsyn.pipelines.rung_steps import build_first_look
-from privsyn.pipelines.synthesis_steps import (
-    MAKE_CONSISTENT,
-    REFINE_CODES,
     build_drawing_step,
     decode_from,
     iterate_shards_to_draw,
+    measure_chosen,
+    read_noisy_scores,
 )
+from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES
+from privsyn.pipelines.rung_steps import build_first_look
+from privsyn.pipelines.synthesis_steps import MAKE_CONSISTENT, REFINE_CODES
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import build_network, make_consistent
@@ -60,7 +55,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
-    scores, options, domain = read_noisy_scores(inputs), get_options(request, PrivBayes), inputs.domain()
+    scores, options, domain = read_noisy_scores(inputs), request.get_options(PrivBayes), inputs.domain()
     total, rho = estimate_total(inputs.recode()), inputs.rho[MEASURED]
     useful = build_network.count_useful_cells(
         total, len(domain.attributes) - 1, rho, request.records, options.usefulness

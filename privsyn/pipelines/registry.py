@@ -45,18 +45,15 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
     Raises ValueError if the looks' shares do not add up to the whole budget.
     """
-    if request.table_pairs and request.spec.improves is None:
+    spec = request.spec
+    if request.table_pairs and spec.improves is None:
         steps = table_pairs.build_steps(request)
     else:
-        steps = follow_cuts(connect(fund(_choose_mechanism(request)(request), split_budget(request))))
+        mechanism = MECHANISMS[spec.mechanism.name] if spec.panel is None else panel.build_steps
+        declared = (mechanism if spec.improves is None else improved.build_steps)(request)
+        steps = follow_cuts(connect(fund(declared, split_budget(request))))
     check_shares(steps)
     return steps
-
-
-def _choose_mechanism(request: Request) -> MechanismSteps:
-    if request.spec.improves is not None:
-        return improved.build_steps
-    return MECHANISMS[request.spec.mechanism.name] if request.spec.panel is None else panel.build_steps
 
 
 NO_REDRAW = "release another period: one period is drawn once"

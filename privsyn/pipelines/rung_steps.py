@@ -31,7 +31,6 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     plan_one_ways,
     publish_noisy,
-    stream_codes,
 )
 from privsyn.storage.released_files import CUTS_FILE
 from privsyn.tasks.codecs import encode_rows
@@ -140,10 +139,10 @@ def _name_tables(table: str) -> tuple[str, str]:
 def _encode_finer(request: Request, inputs: Inputs, table: str) -> RowStream:
     encoding = request.encoding if table == "encoded_rows" else request.encoding.row_plan
     if not request.cuts or encoding.uncut is None:  # no pass over the rows
-        return stream_codes((), encoding.domain)
+        return RowStream.of_codes((), encoding.domain)
     finer = partial(encode_rows.encode_finer, before=encoding.uncut, after=encoding)
     rows = starmap(finer, pair_batches(*map(inputs.batches, _name_tables(table))))
-    return stream_codes(read_ahead(rows, request.threads), encoding.domain)
+    return RowStream.of_codes(read_ahead(rows, request.threads), encoding.domain)
 
 
 def build_first_look(encode: Step = ENCODE_WITH_NUMBERS) -> tuple[Step, ...]:

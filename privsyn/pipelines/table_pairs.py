@@ -26,7 +26,7 @@ from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Releas
 from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines import panel
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
+from privsyn.pipelines.common_steps import RECODE, list_released_tables
 from privsyn.pipelines.rung_steps import follow_cuts
 from privsyn.pipelines.synthesis_steps import (
     BESIDE_CONSISTENT,
@@ -34,18 +34,11 @@ from privsyn.pipelines.synthesis_steps import (
     MARGINALS,
     REFINE_CODES,
     REFINED,
-    get_synthesis,
     read_consistent,
 )
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.panels.rows_above import (
-    Numbered,
-    lay_persons_beside,
-    number_persons,
-    number_rows,
-    read_values_above,
-)
+from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows, read_values_above
 from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
@@ -221,8 +214,8 @@ def _build_drawing_step(whole_request: Request, child: str) -> Step:
         of_numbers = Domain.of({ABOVE: MOST_PERSONS})
         numbers = CodeTable(of_numbers, (number[chosen].astype(choose_code_dtype(MOST_PERSONS)),))
         return {
-            "codes": stream_codes(records.to_arrow().to_batches(), domain),
-            ABOVE: stream_codes(numbers.to_arrow().to_batches(), of_numbers),
+            "codes": RowStream.of_codes(records.to_arrow().to_batches(), domain),
+            ABOVE: RowStream.of_codes(numbers.to_arrow().to_batches(), of_numbers),
         }
 
     return Step(
@@ -255,7 +248,7 @@ def _build_decoding_step(whole_request: Request, child: str) -> Step:
         values = read_values_above(_iterate_above(spec, child, inputs), above, plan, ruled) if ruled else {}
 
         def rows() -> Batches:
-            linked, seed = inputs.batches(panel.LINKED), get_synthesis(request).seed
+            linked, seed = inputs.batches(panel.LINKED), request.synthesis.seed
             for batch in decode_linked(linked, plan, order, seed, values):
                 number = pa.array(above[np.asarray(batch.column(key)) - 1], pa.int64())
                 yield batch.set_column(batch.schema.get_field_index(key), batch.schema.field(key), number)

@@ -20,12 +20,12 @@ from privsyn.pipelines.common_steps import (
     RECODE,
     RECODED,
     RELEASED,
-    list_asked_pairs,
+    explain_one_cell,
     list_released_tables,
     publish_noisy,
 )
 from privsyn.tasks.estimation.noisy import pool_answers
-from privsyn.tasks.estimation.pair_departures import MOST_PAIRS
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable
@@ -54,6 +54,33 @@ def read_trends(request: Request, inputs: Inputs, recode: Recode) -> Trends | No
     return Trends.of(recode, rank_by_looks(request, inputs, queries), queries, answers) if queries else None
 
 
+def plan_unclear_trends(
+    request: Request, inputs: Inputs, weights: dict[Clique, float], rho: Fraction
+) -> tuple[list[Query], dict[Clique, float]]:
+    """Return the queries that ask unclear trends again, and the weights of the cliques that are still measured.
+
+    ``rho``: the budget of both.  A wide table asks only as many trends as are clear, so it asks none again.
+    """
+    asked = [] if is_wide(request.encoding.domain.attributes) else inputs.all_noisy(LookKind.TRENDS)[0]
+    return trend_scores.plan_again(asked, weights, estimate_total(inputs.recode()), rho, request.records)
+
+
+def ask_unclear_trends(measure: ReleaseStep) -> ReleaseStep:
+    """Return the measurement of marginals, which also asks unclear trends again."""
+    noisy = measure.published["noisy"]
+    words = f"{noisy.words}; pairs after the single columns are sums, as in `trends.parquet`"
+    return replace(
+        measure,
+        look_kinds=(LookKind.TRENDS,),
+        look=replace(measure.look, reason=_explain_sum_of_signs),
+        published={**measure.published, "noisy": noisy._replace(words=words)},
+    )
+
+
+def _explain_sum_of_signs(request: Request) -> str:
+    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
+
+
 def count_trends_again(
     request: Request, inputs: Inputs, rows: Countable, queries: Sequence[Query]
 ) -> Iterator[NDArray[np.int64]]:
@@ -74,8 +101,8 @@ def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str
     attributes: all attributes of the rows, in order.  A wide table asks only those among its ``limit`` nearest pairs,
     or, if none of these is of two ordered attributes, the ``limit`` nearest pairs of ordered attributes.
     """
-    pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, limit))
-    return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), limit))
+    pairs = trend_scores.list_pairs(ordered, request.list_asked_pairs(attributes, limit))
+    return pairs or trend_scores.list_pairs(ordered, request.list_asked_pairs(tuple(ordered), limit))
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:

@@ -14,7 +14,7 @@ from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import (
     NUMBERS,
@@ -23,7 +23,6 @@ from privsyn.pipelines.common_steps import (
     explain_one_cell,
     list_released_tables,
     publish_noisy,
-    stream_codes,
 )
 from privsyn.tasks.codecs.numbers import FrequentValues
 from privsyn.tasks.estimation.frequent_values import (
@@ -79,9 +78,9 @@ def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     counted = read_counted(inputs.table(COUNTED))
     domain = value_counts.build_located_domain(counted)
     if not counted:  # no pass over the rows
-        return {"located_rows": stream_codes((), domain)}
+        return {"located_rows": RowStream.of_codes((), domain)}
     rows = value_counts.locate_rows(inputs.batches(NUMBERS), request.encoding, counted)
-    return {"located_rows": stream_codes(rows, domain)}
+    return {"located_rows": RowStream.of_codes(rows, domain)}
 
 
 LOCATE_VALUES = Step(

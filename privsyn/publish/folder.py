@@ -25,10 +25,10 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
+from privsyn.engine.plan import Plan
 from privsyn.engine.policy_checks import check_formats
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
@@ -36,12 +36,20 @@ from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import name_step
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
-from privsyn.publish.formats.described import list_files
-from privsyn.publish.formats.linked_files import write_linked_files
-from privsyn.publish.formats.writing import write_descriptions, write_note, write_synthetic_files, write_tables
+from privsyn.publish.formats import croissant, data_package, deployments_registry
+from privsyn.publish.formats.csv_file import choose_style, name_csv, write_csv
+from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
+from privsyn.publish.formats.linked_files import (
+    get_published_spec,
+    list_linked_ranges,
+    name_linked_file,
+    write_linked_files,
+)
+from privsyn.publish.related_pairs import NAME as PICTURE
 from privsyn.publish.related_pairs import (
     RelatedPair,
     ScoredPair,
+    draw_picture,
     find_column_codes,
     list_related_pairs,
     list_score_steps,
@@ -182,7 +190,7 @@ def fill(
     packages = versions()
     if run.request.spec.tables:
         without = run.store.read_batches(refs["make_without_rows"].tables["without_rows"])
-        names = {name: name_step(name, "decode") for name in list_further_tables(run.request.spec.tables)}
+        names = {name: name_step(name, "decode") for name in run.request.spec.further_tables}
         further = {name: run.store.read_batches(refs[step].tables["synthetic"]) for name, step in names.items()}
         write_linked_files(folder, run.request, write_synthetic_files(folder), without, further)
     write_tables(folder, run.request)
@@ -293,7 +301,7 @@ def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
         rows = run.store.stored(encoded["encoded_rows"]).num_rows
     else:
         rows = count_repairs(run.private_folder).rows  # pruned: keep the earlier count
-    steps = {name: name_step(name, "encode") for name in list_further_tables(run.request.spec.tables)}
+    steps = {name: name_step(name, "encode") for name in run.request.spec.further_tables}
     further = {n: run.store.read_table(refs[step].tables["repairs"]).to_pylist() for n, step in steps.items()}
     content = {"rows": rows, "repairs": table.to_pylist(), "tables": where}
     write_json(place, {**content, **({"further": further} if further else {})})
@@ -409,3 +417,70 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
     new_manifest = Manifest(**{**dict(manifest), "spec": spec.public(), "files": list_files(new)})
     (new / "manifest.json").write_text(new_manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+DESCRIPTIONS = frozenset(
+    {
+        "README.md",
+        PICTURE,
+        data_package.SCHEMA,
+        data_package.NAME,
+        croissant.NAME,
+        deployments_registry.NAME,
+    }
+)
+"""The files that only describe a release; later versions may word them differently."""
+
+
+def write_tables(folder: Path, request: Request) -> None:
+    """Write the tables in the spec's other formats, one file for each Parquet file of the folder."""
+    if "csv" in request.spec.formats:
+        ranges = list_ranges(request)
+        for parquet in write_synthetic_files(folder):
+            csv = folder / name_csv(parquet.relative_to(folder).as_posix())
+            csv.parent.mkdir(exist_ok=True)
+            write_csv(parquet, csv, ranges, choose_style(request.spec, ranges))
+        if request.spec.tables:
+            for table, linked in list_linked_ranges(request).items():
+                name, spec = name_linked_file(table), get_published_spec(request.spec, table)
+                write_csv(folder / name, folder / name_csv(name), linked, choose_style(spec, linked))
+
+
+def write_synthetic_files(folder: Path) -> list[Path]:
+    """Return the Parquet files of the synthetic table in order: one file, or parts."""
+    return sorted(p for p in (folder / "synthetic.parquet", *folder.glob("synthetic/part-*.parquet")) if p.is_file())
+
+
+def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
+    """Write ``README.md``, and its picture if pairs of columns were measured."""
+    (folder / "README.md").write_text(note, encoding="utf-8")
+    if pairs:
+        (folder / PICTURE).write_text(draw_picture(pairs), encoding="utf-8")
+
+
+def write_descriptions(
+    folder: Path,
+    plan: Plan,
+    certificate: Certificate,
+    rows: int,
+    versions: Mapping[str, str],
+) -> None:
+    """Write ``datapackage.json``, ``croissant.json`` and ``registry.yaml``; only the manifest is written later.
+
+    ``rows``: number of rows of the synthetic table.  The result depends only on the arguments and the folder's files.
+    """
+    ranges = list_ranges(plan.request)
+    parts = len(write_synthetic_files(folder))
+    release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
+    if parts > 1:
+        _write_json(folder / data_package.SCHEMA, data_package.build_table_schema(release))
+        release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
+    _write_json(folder / data_package.NAME, data_package.build_data_package(release))
+    _write_json(folder / croissant.NAME, croissant.build_croissant(release))
+    (folder / deployments_registry.NAME).write_text(
+        deployments_registry.format_registry_yaml(release), encoding="utf-8"
+    )
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 
 from privsyn.data_contracts.certificate import Certificate, explain_missing_relations
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import LookDescription, ReleaseStep, Step, release_steps
@@ -56,7 +55,7 @@ def release_note(
         table=table,
         linked=list_linked_tables(spec),
         linked_file=name_linked_file,
-        further=list_further_tables(spec.tables),
+        further=spec.further_tables,
         further_ranges=list_linked_ranges(request) if request.table_pairs else {},
         describe_column=describe_linked_column,
         csv=name_csv(table),

@@ -92,7 +92,7 @@ def check_database(settings: Settings) -> None:
 
     Wait for a database that may be starting, as for a ledger's.
     """
-    from privsyn.base.database_url import check_ledger_url
+    from privsyn.base.settings import check_ledger_url
     from privsyn.ledgers.database import check_connection
 
     try:

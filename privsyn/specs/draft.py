@@ -32,13 +32,13 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
 from privsyn.data_contracts.unicode import compose_names
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
-from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.stream_source import is_streamed, name_place, read_schema
 from privsyn.specs.dictionary_process import read_dictionary
 from privsyn.specs.facts import Dictionary, Facts, Scalar, list_values
 from privsyn.specs.messages import DATASET_RULE, from_validation
 from privsyn.specs.private_guesses import guess_csv_kinds, list_categories
 from privsyn.specs.proposed_rules import propose_rules
+from privsyn.specs.public_files import refuse_private_file
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.storage.table_files import (

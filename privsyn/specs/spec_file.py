@@ -10,7 +10,7 @@ Everything here is public.  Fields are filled in before the spec is validated, s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,22 +20,10 @@ from pydantic import ValidationError
 
 from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
-from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rules import Lookup, LookupRule, infer_type
-from privsyn.data_contracts.totals import MOST_COUNTS, KnownTotal
-from privsyn.sources.public_table import (
-    ListedFile,
-    compute_sha256,
-    locate_public_file,
-    read_earlier_cells,
-    read_listed_file,
-    read_records,
-    refuse_private_file,
-)
 from privsyn.specs import messages
 from privsyn.specs.messages import KINDS, drop_table, format_place, get_model, suggest_name
+from privsyn.specs.public_files import with_public_inputs
 from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
 
 SECTION = "defaults"
@@ -135,154 +123,6 @@ def _make_refusal(document: Document, place: tuple[str, ...], problem: str, cure
     return RequestError(problem, cure, format_place(place), document.line_of(place))
 
 
-_LOOKUP, _TOTAL = "rules[{}].lookup.table", "totals[{}].table"
-"""Fields that name a file."""
-
-MOST_DIGITS = 18
-"""Largest number of digits of a count: Python refuses numbers with thousands of digits."""
-
-
-def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """Return the spec with the rows of its lookup and total files, its earlier cells, and the hash of its prior.
-
-    Paths are relative to ``folder``; ``public_files`` lists the files read.  Raises RequestError (exit 2) for a file
-    that cannot be read, lacks a column or has a value that does not fit.  Raises RequestError also for a file that does
-    not match a stated hash, or is the private table itself.
-    """
-    spec = _with_prior(spec, folder)
-    read = {
-        field: read_listed_file(place, folder, spec.private_places, field) for field, place in _list_named_files(spec)
-    }
-    if read:
-        rules = [
-            {
-                **rule.model_dump(exclude={"lookup"}, exclude_unset=True),
-                "lookup": _fill_lookup(rule.lookup, spec, read[_LOOKUP.format(i)]),
-            }
-            if isinstance(rule, LookupRule) and rule.lookup.table
-            else rule.model_dump(by_alias=True, exclude_unset=True)
-            for i, rule in enumerate(spec.rules)
-        ]
-        totals = [
-            _fill_total(total, spec, read[_TOTAL.format(i)], i) if total.table else total.model_dump(exclude_unset=True)
-            for i, total in enumerate(spec.totals)
-        ]
-        files = [file.model_dump() for file in (*spec.public_files, *(file.kept for file in read.values()))]
-        filled = {"rules": rules, "totals": totals, "public_files": files}
-        content = spec.model_dump(exclude_unset=True, exclude=set(filled))
-        try:
-            spec = ReleaseSpec.model_validate({**content, **{name: value for name, value in filled.items() if value}})
-        except ValidationError as error:
-            raise messages.request_error(messages.from_validation(error, {})) from None
-    if spec.cells is None or not spec.cells.release:
-        return spec
-    return spec.with_cells(
-        *read_earlier_cells(folder.absolute() / expand_path(spec.cells.release, "cells.release"), spec)
-    )
-
-
-def _list_named_files(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:
-    """Yield the field and the path of every file of a lookup or a total."""
-    for i, rule in enumerate(spec.rules):
-        if isinstance(rule, LookupRule) and rule.lookup.table:
-            yield _LOOKUP.format(i), rule.lookup.table
-    for i, total in enumerate(spec.totals):
-        if total.table:
-            yield _TOTAL.format(i), total.table
-
-
-def _fill_lookup(lookup: Lookup, spec: ReleaseSpec, file: ListedFile) -> dict[str, Any]:
-    names, field = (*lookup.from_, *lookup.to), file.kept.field
-    rows = []
-    for line, record in enumerate(read_records(file, names, field), start=2):
-        where = f"{file.path.name}, line {line}"
-        rows.append([parse_value(record[name], name, spec.columns[name], where, field) for name in names])
-    unique = {tuple(row): row for row in rows}  # a table with more columns may repeat rows
-    return {"from": list(lookup.from_), "to": list(lookup.to), "rows": list(unique.values())}
-
-
-def _fill_total(total: KnownTotal, spec: ReleaseSpec, file: ListedFile, i: int) -> dict[str, Any]:
-    field = file.kept.field
-    rows = _read_counts(file.path.name, read_records(file, (*total.columns, total.count), field), total, spec, field)
-    if total.sha256 not in ("", file.kept.sha256):
-        raise RequestError(
-            f"{file.path.name} has another content than its `sha256` says",
-            "Name the file that was meant",
-            f"totals[{i}].sha256",
-        )
-    content = total.model_dump(exclude_unset=True, exclude={"table"})
-    return {**content, "counts": rows, "sha256": file.kept.sha256}
-
-
-def _read_counts(
-    name: str, records: Sequence[dict[str, Any]], total: KnownTotal, spec: ReleaseSpec, field: str
-) -> list[dict[str, Any]]:
-    if not 0 < len(records) <= MOST_COUNTS:
-        raise RequestError(
-            f"{name} has {len(records):,} rows, and a total has from 1 to {MOST_COUNTS:,}",
-            "Let it have one row for each value",
-            field,
-        )
-    rows = []
-    for line, record in enumerate(records, start=2):
-        where = f"{name}, line {line}"
-        values = {n: parse_value(record[n], n, spec.columns[n], where, field) for n in total.columns}
-        rows.append({**values, total.count: _parse_count(record[total.count], where, field)})
-    return rows
-
-
-def _parse_count(value: Any, where: str, field: str) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise RequestError(f"{where}, has no count", "Write a whole number, 0 or more", field)
-    return int(text)
-
-
-def parse_value(value: Any, name: str, column: Any, where: str, field: str) -> Any:
-    """Return a value of a public table as a value of the column; empty text is null unless the column lists it.
-
-    Values that Parquet does not store as text are kept.  An error shows the place but not the value: the file may be
-    the private table by mistake.
-    """
-    if not isinstance(value, str):
-        return value
-    kind = infer_type(column)
-    if value == "" and not (isinstance(column, CategoricalColumn) and "" in column.values):
-        return None
-    if kind == "text":
-        return value
-    try:
-        if kind == "truth":
-            return {"true": True, "false": False, "1": True, "0": False}[value.strip().lower()]
-        if kind == "number":
-            number = float(value)
-            return int(number) if number.is_integer() else number
-    except (KeyError, ValueError):
-        pass
-    raise RequestError(f"{where}: the value of {name!r} is not one of that column", "Correct the table", field)
-
-
-def _with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """Return the spec with its prior's absolute path and SHA-256."""
-    prior = spec.prior
-    if prior is None or not prior.place:
-        return spec
-    kind = "table" if prior.table else "release"
-    field = f"prior.{kind}"
-    place = folder.absolute() / expand_path(prior.place, field)
-    prior = prior.at(str(place), release=kind == "release")
-    path = locate_public_file(prior)
-    refuse_private_file(path, spec.private_places, folder, field)
-    sha256 = compute_sha256(path)
-    if prior.sha256 not in ("", sha256):
-        raise RequestError(
-            f"{path.name} has another content than its `sha256` says", "Name the file that was meant", "prior.sha256"
-        )
-    return spec.with_prior(prior.at(prior.place, sha256, release=kind == "release"))
-
-
 _FREE_LISTS = ("values", "null_values")
 _FREE_TEXTS = ("description", "unit")
 
@@ -299,8 +139,10 @@ def load_spec(path: Path) -> ReleaseSpec:
     """
     path = Path(path)
     folder = path.absolute().parent
-    spec = _set_data(_validate(read_yaml(path)), folder)
-    return with_public_inputs(spec, folder)
+    document = read_yaml(path)
+    spec = _validate(document)
+    placed = _set_data(spec, folder)
+    return with_public_inputs(placed, folder)
 
 
 def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
@@ -312,14 +154,13 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
     stated_changes = {
         name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()
     }
-    if isinstance(spec, str | Path):
-        spec = load_spec(Path(spec))
-    if isinstance(spec, ReleaseSpec):
-        if not any(stated_changes.values()):
-            return spec
-        content = spec.model_dump(exclude_unset=True)  # fields from the preset stay unset
-    elif isinstance(spec, Mapping):
+    if isinstance(spec, Mapping):
         content = deepcopy(to_plain_values(spec))
+    elif isinstance(spec, str | Path | ReleaseSpec):
+        loaded = spec if isinstance(spec, ReleaseSpec) else load_spec(Path(spec))
+        if not any(stated_changes.values()):
+            return loaded
+        content = loaded.model_dump(exclude_unset=True)  # fields from the preset stay unset
     else:
         raise RequestError(
             f"is of the type {type(spec).__name__}, not a spec",
@@ -374,10 +215,10 @@ def override_options(
 
 def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     if spec.data:
-        return spec.read_at(_resolve(spec.data, "data", folder, needs_rows=not spec.query), spec.query)
-    if not spec.tables:
-        return spec
-    return spec.read_at({n: _resolve(t.data, "tables", folder) if t.data else "" for n, t in spec.tables.items()})
+        place = _resolve(spec.data, "data", folder, needs_rows=not spec.query)
+        return spec.read_at(place, spec.query)
+    places = {n: _resolve(t.data, "tables", folder) if t.data else "" for n, t in spec.tables.items()}
+    return spec.read_at(places) if places else spec
 
 
 def _resolve(place: str, field: str, folder: Path, *, needs_rows: bool = True) -> str:

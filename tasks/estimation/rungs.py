@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,12 @@ def bound_domain(plan: EncodingPlan) -> Domain:
     """Return the fine domain with the most codes that a first look may give each attribute, from the spec alone."""
     most = {codec.attribute: codec.size + _count_added_cells(codec) for codec in plan.on_ladder}
     return Domain.of({a: most.get(a, n) for a, n in zip(plan.domain.attributes, plan.domain.sizes, strict=True)})
+
+
+def expect_chosen_cells(domain: Domain, on_ladder: Iterable[OrderedCodec]) -> Domain:
+    """Return the domain with about the cells that the columns on a ladder get, by which the one-ways share noise."""
+    ladder = {codec.attribute for codec in on_ladder}
+    return Domain.of({a: n + PARTS * (a in ladder) for a, n in zip(domain.attributes, domain.sizes, strict=True)})
 
 
 def choose_cells(

@@ -1,4 +1,4 @@
-"""Kernels of one GUM update (paper, section 5.2): plan the moves, choose the rows, write them.
+"""GUM, the Gradually Update Method (paper, sections 5.2 and 5.3): the kernels of an update, a visit, the iterations.
 
 Rows are cut into fixed blocks.  ``keys`` holds each row's cell; arrays by block have shape (blocks, cells).
 Rows that lose their cell are in over-counted cells and donors in under-counted ones, so some blocks may write while
@@ -12,6 +12,7 @@ depend on the number of threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,12 +21,14 @@ from math import gcd, prod
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Merges
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import fill_keys
 from privsyn.tasks.kernels.shuffling import draw_below, mix, shuffle_segments
 from privsyn.tasks.kernels.splitmix import GAMMA
-from privsyn.tasks.kernels.streams import derive_stream, draw_uniform
+from privsyn.tasks.kernels.streams import derive_stream, draw_uniform, shuffle
 from privsyn.tasks.kernels.tallies import LANED_CELLS, tally
 
 _HALF = np.uint64(32)
@@ -455,3 +458,54 @@ def _choose_coprime_step(total: int) -> int:
     while gcd(step, total) != 1:
         step += 1
     return step
+
+
+PATIENCE, LEAST_GAIN = 3, 0.01
+"""GUM ends when PATIENCE iterations in a row have not lowered its best error by the share LEAST_GAIN."""
+
+_ORDER, _VISIT = 1, 2  # purposes of random streams
+
+
+def run_gum(
+    columns: Sequence[np.ndarray],
+    targets: Sequence[TargetMarginal],
+    settings: Synthesis,
+    component: int,
+    threads: int,
+    report: Callable[[int], None],
+) -> None:
+    """Iterate GUM on one component, in place, until the error no longer falls (PATIENCE).
+
+    An iteration's error is the sum of the L1 errors of its visits.
+    """
+    best, waited = math.inf, 0
+    order: NDArray[np.int64] = np.arange(len(targets))
+    with Updater(columns, settings.seed, threads) as updater:
+        for t in range(settings.iterations):
+            shuffle(order, derive_stream(settings.seed, _ORDER, component, t))
+            alpha = compute_alpha(t, settings)
+            error = 0.0
+            for i in order.tolist():
+                error += updater.visit(targets[i], alpha, settings.duplicate_share, _VISIT, component, t, i)
+            waited = 0 if error < best * (1 - LEAST_GAIN) else waited + 1
+            best = min(best, error)
+            if error == 0 or waited == PATIENCE:
+                break
+            report(t + 1)
+    report(settings.iterations)
+
+
+def compute_alpha(iteration: int, settings: Synthesis) -> float:
+    """Return the update rate alpha of an iteration, counted from 0 (section 5.3, "Gradually Decreasing alpha").
+
+    With a0 = alpha, k = decay_rate, s = decay_every: step a0 k^floor(t/s), exponential a0 e^(-kt),
+    linear a0 / (1 + kt), square_root a0 / sqrt(1 + kt).
+    """
+    t, k = iteration, settings.decay_rate
+    if settings.decay == "step":
+        return settings.alpha * k ** (t // settings.decay_every)
+    if settings.decay == "exponential":
+        return settings.alpha * math.exp(-k * t)
+    if settings.decay == "linear":
+        return settings.alpha / (1 + k * t)
+    return settings.alpha / math.sqrt(1 + k * t)

@@ -7,7 +7,7 @@ that it predicts well needs no budget.  Post-processing with a public table cost
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.marginals import Marginal, compute_factors
 from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, IndependentCounts
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
@@ -166,6 +167,20 @@ def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float
     share = float(covariance[1] @ weighed)
     threshold = float(halfway @ parts[:, 1] / np.square(parts[:, 1]).sum())
     return share < threshold + math.sqrt(covariance[1, 1])
+
+
+def is_trusted(
+    prior: PriorPairs | None, read_scores: Callable[[], tuple[list[Query], list[NDArray[np.int64]]]]
+) -> bool:
+    """Return whether there is a prior whose pairs fit better than independence, by the noisy scores.
+
+    ``read_scores``: returns the scored queries and their answers; called if there is a prior.
+    """
+    if prior is None:
+        return False
+    queries, answers = read_scores()
+    scores = [float(y[0]) for y in answers]
+    return bool(queries) and is_better(prior, [q.attributes for q in queries], scores, queries[0].sigma)
 
 
 @dataclass(frozen=True, eq=False)

@@ -252,6 +252,15 @@ class KnowledgeInCodes:
         """The attributes that rules tie to others, which are synthesized together."""
         return frozenset() if self.zeros is None else self.zeros.tied
 
+    @property
+    def null_codes(self) -> dict[str, int]:
+        """Attribute -> code of null, for attributes that no rule and no known counts constrain."""
+        totals, zero_tables = self.public.totals, [] if self.zeros is None else self.zeros.tables
+        constrained = self.tied | {clique[0] for clique, _ in zero_tables}
+        nullable = [c.attribute for c in self.public.encoding.codecs if any(r.nullable for r in c.ranges().values())]
+        free = [a for a in nullable if a not in constrained and (totals is None or not totals.has((a,)))]
+        return known_zeros.find_null_codes(self.recode, free)
+
     @cached_property
     def prior_pairs(self) -> prior_pairs.PriorPairs | None:
         """The prior's expected counts of pairs; None without a prior."""

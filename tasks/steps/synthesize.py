@@ -160,7 +160,7 @@ def _fit_component(
 
     Returns the residuals after sweeps; None for GUM.
     """
-    from privsyn.tasks.synthesis.gum import run_gum  # these here: compiled code loads slowly
+    from privsyn.tasks.kernels.gum_update import run_gum  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import sweep
 
     threads, first = choose_thread_count(threads), domain.index(group[0])

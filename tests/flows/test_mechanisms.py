@@ -30,7 +30,7 @@ from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.noise import SeededNoise

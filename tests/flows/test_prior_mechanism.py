@@ -19,7 +19,7 @@ from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import with_public_inputs
 from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.releases import release_in_process

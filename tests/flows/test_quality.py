@@ -28,7 +28,7 @@ from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import with_public_inputs
 from privsyn.storage.records import Records
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho

@@ -34,7 +34,7 @@ from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import estimate_total, pool_one_ways, recode_from_table

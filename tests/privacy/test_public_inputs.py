@@ -32,10 +32,9 @@ from privsyn.extras.itemsets.itemset_spec_file import load_itemset_spec
 from privsyn.extras.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.sources import rows_fingerprint
-from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
 from privsyn.specs.dictionary_process import parse_dictionary
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import refuse_private_file, with_public_inputs
 from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
 from tests.support.releases import QUICK, run
 from tests.support.specs import make_spec

@@ -21,7 +21,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.engine.step_list import check_shares
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.spec_file import with_public_inputs
+from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs

@@ -267,7 +267,7 @@ def test_02_mutant_pairs_near_each_other_by_the_rows(monkeypatch: pytest.MonkeyP
             ranked = sorted(pairs, key=lambda pair: -together[pair])[:MOST_PAIRS]
             return [(attributes[i], attributes[j]) for i, j in sorted(ranked)]
 
-        monkeypatch.setattr("privsyn.pipelines.common_steps.list_near_pairs", choose)
+        monkeypatch.setattr("privsyn.engine.request.list_near_pairs", choose)
         asked.append([q.attributes for q in plan_scores(np.tile([300, 700], (len(WIDE), 1)))])
     assert asked[0] != asked[1]
 

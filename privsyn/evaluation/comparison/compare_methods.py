@@ -37,7 +37,7 @@ from privsyn.evaluation.comparison.method import (
 from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.evaluation.comparison.result_tables import format_markdown
 from privsyn.sources.open_source import open_source
-from privsyn.sources.public_table import read_public_rows
+from privsyn.specs.public_files import read_public_rows
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.released_root import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan, plan_every_column

@@ -28,9 +28,8 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
 from privsyn.engine.step_list import connect, list_looks
 from privsyn.evaluation.comparison.method import MethodInput, MethodResult
-from privsyn.pipelines.common_steps import ENCODE, list_asked_pairs
+from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.synthesis_steps import get_synthesis
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
@@ -108,8 +107,8 @@ def _decode_fine_rows(step: Step) -> Step:
         codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), build_coarse_domain(recode))
         generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
         schema = tables.build_code_schema(fine)
-        related = get_synthesis(request).related_inside
-        asked_pairs = list_asked_pairs(request, codes.domain.attributes) if related else None
+        related = request.synthesis.related_inside
+        asked_pairs = request.list_asked_pairs(codes.domain.attributes) if related else None
         model = fit_related_places(codes, recode, request.encoding.binning, asked_pairs) if related else None
         batches = [
             pa.RecordBatch.from_arrays(

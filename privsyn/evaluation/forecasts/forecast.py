@@ -26,7 +26,7 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.linked_tables import list_constant_columns, list_further_tables
+from privsyn.data_contracts.linked_tables import list_constant_columns
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import ONE_ROW
@@ -316,10 +316,10 @@ def forecast(
     """
     table_pairs = spec.table_pairs
     budget_share = Fraction(1, max(len(table_pairs), 1))
-    unlinked = take_units_for_rows(spec)
+    unlinked, pairs = take_units_for_rows(spec), {n: take_units_for_rows(pair) for n, pair in table_pairs.items()}
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, budget_share)
-    further = list_further_tables(spec.tables)
+    further = spec.further_tables
     jobs_of_table = seeds + (len(wanted) - 1) * count_seeds(seeds, at_own_epsilon=False)
     jobs = (1 + len(further)) * jobs_of_table
     simulate = partial(
@@ -334,7 +334,7 @@ def forecast(
     by_table = {}
     for number, name in enumerate(further, 1):
         parent_columns = frozenset(list_constant_columns(table_pairs[name]))
-        request = replace(planned, spec=take_units_for_rows(table_pairs[name]), parent_columns=parent_columns)
+        request = replace(planned, spec=pairs[name], parent_columns=parent_columns)
         table_forecast = simulate(
             request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table)
         )

@@ -20,7 +20,6 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import load_settings
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import OpenTable, open_table
@@ -139,7 +138,7 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
         read = lambda name: pq.read_table(check_released_file(folder, manifest, name, field))  # noqa: E731
         if table:
             released = read_public_spec(manifest, field)
-            if table not in list_further_tables(released.tables):
+            if table not in released.further_tables:
                 raise RequestError(
                     f"{manifest.run} has no further table {table!r}", "Name a release that has it", field
                 )

@@ -12,8 +12,8 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.extras.itemsets.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
-from privsyn.sources.public_table import ListedFile, read_listed_file
 from privsyn.specs.messages import describe_refused, describe_wrong_value, format_place, get_model_at, suggest_name
+from privsyn.specs.public_files import ListedFile, read_listed_file
 from privsyn.specs.yaml_file import Document, read_yaml
 
 EXAMPLE = "the example of docs/itemsets.md"

@@ -33,7 +33,7 @@ from privsyn.extras.itemsets.algorithm.transactions import ROW_SCHEMA, Transacti
 from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
 from privsyn.extras.itemsets.itemset_spec_file import read_released_itemset_spec
 from privsyn.extras.itemsets.transaction_source import iterate_held_items
-from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
+from privsyn.pipelines.common_steps import RELEASED, list_released_tables, publish_noisy
 from privsyn.tasks.codecs.encode_rows import Repairs
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _read_transactions(spec: ItemsetSpec) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         repairs = Repairs()
-        rows = check_unchanged(_iterate_rows(spec, inputs, repairs), inputs)
+        rows = inputs.private.check_unchanged(_iterate_rows(spec, inputs, repairs))
         return {
             "transaction_rows": RowStream(ROW_SCHEMA, rows, lambda b: _plan_profile(b, spec)),
             "repairs": repairs.to_table,

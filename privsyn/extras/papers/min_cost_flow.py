@@ -17,13 +17,12 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress
+from privsyn.engine.step import Output, Progress, RowStream
 from privsyn.evaluation.comparison.method import MethodInput, MethodResult
 from privsyn.evaluation.comparison.variants import Steps
 from privsyn.extras.papers.noise_variants import vary_paper
-from privsyn.pipelines.common_steps import stream_codes
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis
+from privsyn.pipelines.synthesis_steps import MARGINALS
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
@@ -113,8 +112,8 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    domain, settings = inputs.domain(), get_synthesis(request)
+    domain, settings = inputs.domain(), request.synthesis
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
     total = estimate_total(inputs.read_pooled_recode())
     rows = follow(core.marginals, core.domain, synthesize.compute_output_rows(total, settings), settings.seed)
-    return {"core_codes": stream_codes(iter(rows.to_arrow().to_batches()), core.domain)}
+    return {"core_codes": RowStream.of_codes(iter(rows.to_arrow().to_batches()), core.domain)}

@@ -13,15 +13,16 @@ from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, Step
+from privsyn.engine.step import Output, Progress, RowStream, Step
 from privsyn.evaluation.comparison.method import DomainTooLargeError, MethodInput, MethodResult
 from privsyn.evaluation.comparison.variants import Steps
 from privsyn.extras.papers import min_cost_flow
 from privsyn.extras.papers.noise_variants import vary_paper
-from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
-from privsyn.pipelines.one_shot import MEASURED, read_noisy_scores, weigh_evenly
+from privsyn.pipelines.common_steps import RECODE, list_released_tables
+from privsyn.pipelines.mechanism_parts import read_noisy_scores, weigh_evenly
+from privsyn.pipelines.one_shot import MEASURED
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis
+from privsyn.pipelines.synthesis_steps import MARGINALS
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import estimate_total, map_coarse_one_ways
 from privsyn.tasks.steps import append_attributes, build_network, make_consistent, synthesize
@@ -108,7 +109,7 @@ def _synthesize_by_model(step: Step) -> Step:
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """Make rows as the step does, from the noisy counts instead of the consistent ones, which the model fits itself."""
-    domain, settings = inputs.domain(), get_synthesis(request)
+    domain, settings = inputs.domain(), request.synthesis
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
     recode = inputs.read_pooled_recode()
     measured = [
@@ -121,4 +122,4 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
         raise DomainTooLargeError(f"the junction tree of these marginals may have {MOST_MB:g} MB, not {size:,.3g}")
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
     table = graphical_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), core, rows, settings.seed)
-    return {"core_codes": stream_codes(iter(table.to_arrow().to_batches()), core)}
+    return {"core_codes": RowStream.of_codes(iter(table.to_arrow().to_batches()), core)}

@@ -18,8 +18,9 @@ from privsyn.engine.step_list import fund
 from privsyn.evaluation.comparison.method import MethodInput, MethodResult
 from privsyn.evaluation.comparison.variants import Steps
 from privsyn.extras.papers.noise_variants import vary_paper
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE, get_options
-from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS, measure_chosen
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
+from privsyn.pipelines.mechanism_parts import measure_chosen
+from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.steps import combine_cliques
 
@@ -134,7 +135,7 @@ def replace_selection(choose: Choose) -> Callable[[Request], Steps]:
     """Return PrivSyn's steps, but ``choose`` names what is measured; the scores' budget goes there."""
 
     def steps(request: Request) -> Steps:
-        one_way, selection, measurement = get_options(request, PrivSyn).split.exact()
+        one_way, selection, measurement = request.get_options(PrivSyn).split.exact()
         steps = (
             ENCODE,
             ONE_WAYS,
@@ -155,7 +156,7 @@ def _build_choice_step(choose: Choose) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, fine = inputs.domain(), request.encoding.domain
         weighed = combine_cliques.weigh(
-            choose(domain, get_options(request, PrivSyn).selection.max_cells), domain, fine, None
+            choose(domain, request.get_options(PrivSyn).selection.max_cells), domain, fine, None
         )
         return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
 

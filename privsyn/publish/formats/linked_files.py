@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.data_contracts.columns import IntegerColumn
-from privsyn.data_contracts.linked_tables import get_above, get_below, list_further_tables, name_one_place
+from privsyn.data_contracts.linked_tables import get_above, get_below, name_one_place
 from privsyn.data_contracts.panels import MOST_PERSONS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
@@ -29,7 +29,7 @@ def list_linked_tables(spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the names of all tables, each after the table above it; empty if the spec has one table."""
     if not spec.tables:
         return ()
-    return (get_above(spec.tables)[0], get_below(spec.tables)[0], *list_further_tables(spec.tables))
+    return (get_above(spec.tables)[0], get_below(spec.tables)[0], *spec.further_tables)
 
 
 def name_linked_file(table: str, ending: str = "parquet") -> str:
@@ -68,7 +68,7 @@ def get_published_spec(spec: ReleaseSpec, table: str) -> ReleaseSpec:
 def describe_linked_column(spec: ReleaseSpec, table: str, name: str) -> Any:
     """Return the description of a linked table's column; keys are new numbers."""
     upper = spec.tables[table].of
-    if table in list_further_tables(spec.tables) and name == spec.tables[str(upper)].key:
+    if table in spec.further_tables and name == spec.tables[str(upper)].key:
         words = f"Number of the synthetic row of {upper} above this row."
         return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=words)
     return get_published_spec(spec, table).get_published_column(name)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.base.database_url import check_ledger_url, check_server_url
 from privsyn.base.errors import RequestError
-from privsyn.base.settings import Settings
+from privsyn.base.settings import Settings, check_ledger_url, check_server_url
 
 URL = "postgresql://steward:p%40ss@db.example/privsyn"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -18,20 +18,22 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
-from privsyn.data_contracts.columns import DropColumn
+from privsyn.data_contracts.columns import CategoricalColumn, DropColumn
 from privsyn.data_contracts.csv_options import CsvOptions
-from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.prior import ColumnCells, EarlierCells, Prior
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import Lookup, LookupRule, infer_type
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.data_contracts.totals import PublicFile
+from privsyn.data_contracts.totals import MOST_COUNTS, KnownTotal, PublicFile
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.private_table import Source
+from privsyn.specs import messages
 from privsyn.storage.released_files import (
     CUTS_FILE,
     check_measured,
@@ -58,6 +60,12 @@ MAX_ROWS = 1_000_000
 
 _SUFFIXES = (".parquet", ".csv")
 
+_LOOKUP, _TOTAL = "rules[{}].lookup.table", "totals[{}].table"
+"""Fields that name a file."""
+
+MOST_DIGITS = 18
+"""Largest number of digits of a count: Python refuses numbers with thousands of digits."""
+
 
 class ListedFile(NamedTuple):
     """A file whose rows a spec lists: its path, its content, and the spec's record of it."""
@@ -67,13 +75,163 @@ class ListedFile(NamedTuple):
     kept: PublicFile
 
 
+def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
+    """Return the spec with the rows of its lookup and total files, its earlier cells, and the hash of its prior.
+
+    Paths are relative to ``folder``; ``public_files`` lists the files read.  Raises RequestError (exit 2) for a file
+    that cannot be read, lacks a column or has a value that does not fit.  Raises RequestError also for a file that does
+    not match a stated hash, or is the private table itself.
+    """
+    prior = _read_prior(spec, folder)
+    read = {
+        field: read_listed_file(place, folder, spec.private_places, field) for field, place in _list_named_files(spec)
+    }
+    filled = _fill_files(spec, read) if read else spec
+    if spec.cells is not None and spec.cells.release:
+        place = _locate(spec.cells.release, folder, "cells.release")
+        cells, files = read_earlier_cells(place, filled)
+        filled = filled.with_cells(cells, files)
+    return filled if prior is spec.prior else filled.with_prior(prior)
+
+
+def _locate(place: str, folder: Path, field: str) -> Path:
+    """Return the path of a file or folder that the field names, relative to ``folder``."""
+    return folder.absolute() / expand_path(place, field)
+
+
+def _fill_files(spec: ReleaseSpec, read: Mapping[str, ListedFile]) -> ReleaseSpec:
+    """Return the spec with the rows of its lookups and totals; ``read``: field -> its file."""
+    rules = [
+        {
+            **rule.model_dump(exclude={"lookup"}, exclude_unset=True),
+            "lookup": _fill_lookup(rule.lookup, spec, read[_LOOKUP.format(i)]),
+        }
+        if isinstance(rule, LookupRule) and rule.lookup.table
+        else rule.model_dump(by_alias=True, exclude_unset=True)
+        for i, rule in enumerate(spec.rules)
+    ]
+    totals = [
+        _fill_total(total, spec, read[_TOTAL.format(i)], i) if total.table else total.model_dump(exclude_unset=True)
+        for i, total in enumerate(spec.totals)
+    ]
+    files = [file.model_dump() for file in (*spec.public_files, *(file.kept for file in read.values()))]
+    filled = {"rules": rules, "totals": totals, "public_files": files}
+    content = spec.model_dump(exclude_unset=True, exclude=set(filled))
+    try:
+        return ReleaseSpec.model_validate({**content, **{name: value for name, value in filled.items() if value}})
+    except ValidationError as error:
+        raise messages.request_error(messages.from_validation(error, {})) from None
+
+
+def _list_named_files(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:
+    """Yield the field and the path of every file of a lookup or a total."""
+    for i, rule in enumerate(spec.rules):
+        if isinstance(rule, LookupRule) and rule.lookup.table:
+            yield _LOOKUP.format(i), rule.lookup.table
+    for i, total in enumerate(spec.totals):
+        if total.table:
+            yield _TOTAL.format(i), total.table
+
+
+def _fill_lookup(lookup: Lookup, spec: ReleaseSpec, file: ListedFile) -> dict[str, Any]:
+    names, field = (*lookup.from_, *lookup.to), file.kept.field
+    rows = []
+    for line, record in enumerate(read_records(file, names, field), start=2):
+        where = f"{file.path.name}, line {line}"
+        rows.append([parse_value(record[name], name, spec.columns[name], where, field) for name in names])
+    unique = {tuple(row): row for row in rows}  # a table with more columns may repeat rows
+    return {"from": list(lookup.from_), "to": list(lookup.to), "rows": list(unique.values())}
+
+
+def _fill_total(total: KnownTotal, spec: ReleaseSpec, file: ListedFile, i: int) -> dict[str, Any]:
+    field = file.kept.field
+    rows = _read_counts(file.path.name, read_records(file, (*total.columns, total.count), field), total, spec, field)
+    if total.sha256 not in ("", file.kept.sha256):
+        raise RequestError(
+            f"{file.path.name} has another content than its `sha256` says",
+            "Name the file that was meant",
+            f"totals[{i}].sha256",
+        )
+    content = total.model_dump(exclude_unset=True, exclude={"table"})
+    return {**content, "counts": rows, "sha256": file.kept.sha256}
+
+
+def _read_counts(
+    name: str, records: Sequence[dict[str, Any]], total: KnownTotal, spec: ReleaseSpec, field: str
+) -> list[dict[str, Any]]:
+    if not 0 < len(records) <= MOST_COUNTS:
+        raise RequestError(
+            f"{name} has {len(records):,} rows, and a total has from 1 to {MOST_COUNTS:,}",
+            "Let it have one row for each value",
+            field,
+        )
+    rows = []
+    for line, record in enumerate(records, start=2):
+        where = f"{name}, line {line}"
+        values = {n: parse_value(record[n], n, spec.columns[n], where, field) for n in total.columns}
+        rows.append({**values, total.count: _parse_count(record[total.count], where, field)})
+    return rows
+
+
+def _parse_count(value: Any, where: str, field: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise RequestError(f"{where}, has no count", "Write a whole number, 0 or more", field)
+    return int(text)
+
+
+def parse_value(value: Any, name: str, column: Any, where: str, field: str) -> Any:
+    """Return a value of a public table as a value of the column; empty text is null unless the column lists it.
+
+    Values that Parquet does not store as text are kept.  An error shows the place but not the value: the file may be
+    the private table by mistake.
+    """
+    if not isinstance(value, str):
+        return value
+    kind = infer_type(column)
+    if value == "" and not (isinstance(column, CategoricalColumn) and "" in column.values):
+        return None
+    if kind == "text":
+        return value
+    try:
+        if kind == "truth":
+            return {"true": True, "false": False, "1": True, "0": False}[value.strip().lower()]
+        if kind == "number":
+            number = float(value)
+            return int(number) if number.is_integer() else number
+    except (KeyError, ValueError):
+        pass
+    raise RequestError(f"{where}: the value of {name!r} is not one of that column", "Correct the table", field)
+
+
+def _read_prior(spec: ReleaseSpec, folder: Path) -> Prior | None:
+    """Return the spec's prior with its absolute path and SHA-256."""
+    prior = spec.prior
+    if prior is None or not prior.place:
+        return prior
+    kind = "table" if prior.table else "release"
+    field = f"prior.{kind}"
+    place = _locate(prior.place, folder, field)
+    prior = prior.at(str(place), release=kind == "release")
+    path = locate_public_file(prior)
+    refuse_private_file(path, spec.private_places, folder, field)
+    sha256 = compute_sha256(path)
+    if prior.sha256 not in ("", sha256):
+        raise RequestError(
+            f"{path.name} has another content than its `sha256` says", "Name the file that was meant", "prior.sha256"
+        )
+    return prior.at(prior.place, sha256, release=kind == "release")
+
+
 def read_listed_file(place: str, folder: Path, private: Sequence[str], field: str) -> ListedFile:
     """Return the public file that the field names, relative to ``folder``, with its content.
 
     ``private``: the places of the private tables.  Raises RequestError if the file cannot be read, is too large or is a
     private table.
     """
-    path = folder.absolute() / expand_path(place, field)
+    path = _locate(place, folder, field)
     refuse_private_file(path, private, folder, field)
     try:
         refuse_url(path, field)
@@ -198,12 +356,15 @@ def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, l
     if manifest is None:
         raise RequestError(f"{folder.name} is not the folder of a release", "Name a released folder", field)
     earlier = read_public_spec(manifest, field)
-    cuts, files = {} if earlier.cells is None else dict(earlier.cells.columns), ["manifest.json"]
-    for table in (None, *list_further_tables(earlier.tables)):
-        name = CUTS_FILE if table is None else CUTS_FILE.replace("/", f"/{table}/")
-        if name in manifest.files:
-            cuts = _read_cut_columns(check_released_file(folder, manifest, name, field), field) | cuts
-            files.append(name)
+    names = (CUTS_FILE, *(CUTS_FILE.replace("/", f"/{table}/") for table in earlier.further_tables))
+    paths = [check_released_file(folder, manifest, name, field) for name in names if name in manifest.files]
+    listed = [
+        PublicFile(field=field, path=str(path), sha256=compute_sha256(path))
+        for path in (folder / "manifest.json", *paths)
+    ]
+    cuts = {} if earlier.cells is None else dict(earlier.cells.columns)
+    for path in paths:
+        cuts = _read_cut_columns(path, field) | cuts
     known: dict[str, Any] = {}
     for table_pair in (earlier, *earlier.table_pairs.values()):
         known |= table_pair.released_columns
@@ -220,8 +381,6 @@ def read_earlier_cells(folder: Path, spec: ReleaseSpec) -> tuple[EarlierCells, l
             chosen[column] = cuts[column]
     if not chosen:
         raise RequestError("no column has cells that a first look would choose", "Take the field out", field)
-    places = [folder / name for name in files]
-    listed = [PublicFile(field=field, path=str(path), sha256=compute_sha256(path)) for path in places]
     return EarlierCells(run=manifest.run, columns=chosen), listed
 
 
