@@ -319,7 +319,7 @@ class ReleaseSpec(FrozenModel):
     )
     cells: EarlierCells | None = Field(
         default=None,
-        description='Earlier release whose cells numbers, dates and moments have, at no cost: `{"release": '
+        description='Reuse the cells of an earlier release for numbers, dates and moments, at no cost: `{"release": '
         '"../released/visits-1a2b3c4d"}`. No first look is then taken (docs/algorithm.md).',
     )
     totals: tuple[KnownTotal, ...] = Field(

@@ -18,7 +18,7 @@ MAX_EXACT_INTEGERS = 64
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-STEP = "Only multiples of it come out; a value between two counts as the lower."
+STEP = "Values are rounded down to a multiple of it."
 
 HEAPS = "Numbers that people round to, such as 100 and 1000: the share of their multiples is kept."
 
@@ -103,7 +103,7 @@ class IntegerColumn(Stepped):
     max: int = Field(description="Largest possible value, from a public source.", ge=-(2**53), le=2**53)
     edges: tuple[int, ...] | None = Field(
         default=None,
-        description="Bin edges from `min` to `max`. A bin includes its lower edge, the last one both.",
+        description="Bin edges from `min` to `max`. A bin includes its lower edge; the last one includes both.",
     )
     exact: tuple[int, ...] = Field(default=(), description=EXACT)
     step: int | None = Field(default=None, ge=1, le=2**53, description=STEP)
@@ -172,7 +172,7 @@ class NumberColumn(Stepped):
     max: float = Field(description="Largest possible value, from a public source.")
     edges: tuple[float, ...] | None = Field(
         default=None,
-        description="Bin edges from `min` to `max`. A bin includes its lower edge, the last one both.",
+        description="Bin edges from `min` to `max`. A bin includes its lower edge; the last one includes both.",
     )
     exact: tuple[float, ...] = Field(default=(), description=EXACT)
     step: float | None = Field(default=None, gt=0, description=STEP)

@@ -435,8 +435,8 @@ CHECKED = {
 class FirstCharge(NamedTuple):
     """What a release would cost, and what the ledger knows: ``state`` is None where the name is new to it.
 
-    ``checked``: whether the table was checked with the spec; ``no_pairs``: whether its plan measures no pair
-    of columns, whatever the rows; ``use``: how much of the cap is used after the release, as text.
+    ``checked``: whether the table was checked with the spec.  ``no_pairs``: whether its plan measures no pair of
+    columns, whatever the rows.  ``use``: how much of the cap is used after the release, as text.
     """
 
     spec: ReleaseSpec
