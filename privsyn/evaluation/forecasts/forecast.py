@@ -100,7 +100,8 @@ class ColumnForecast:
 
     ``noise``: standard deviation of the noise of a bin's count, in records.
     ``misplaced``: share of rows in a wrong bin, 0 to 1.
-    ``mean_error``: standard error of the column's mean, in the column's unit, None without a mean or if unknown.
+    ``mean_error``: standard error of the column's mean, in the column's unit, None without a mean or if unknown;
+    ``in_days``: whether that unit is a day, as it is for dates and moments.
     ``codes``: number of codes in which the column's relations are counted, a mean over simulated releases, None if
     the column is counted alone.
     ``mean_shift``: error of the mean, in standard deviations of the assumed column, None without a mean.
@@ -112,6 +113,7 @@ class ColumnForecast:
     mean_error: float | None
     codes: float | None = None
     mean_shift: float | None = None
+    in_days: bool = False
 
     @property
     def words(self) -> str:
@@ -237,7 +239,11 @@ class Forecast:
             cells = [
                 f"{format_percent(c.misplaced)} {c.words}"
                 + ("" if c.codes is None else f", {_format_codes(c.codes)} codes")
-                + ("" if c.mean_error is None else f"\n±{_format_two_digits(c.mean_error)}")
+                + (
+                    ""
+                    if c.mean_error is None
+                    else f"\n±{_format_two_digits(c.mean_error)}{' days' if c.in_days else ''}"
+                )
                 for c in columns
             ]
             rows.append([columns[0].column, *cells])
@@ -489,6 +495,7 @@ def _forecast_at(
             None if name in unknown else _compute_known(f.mean_errors.get(name) for f in several),
             _compute_mean(f.codes[name] for f in several) if name in first.codes else None,
             _compute_root_mean_square([f.mean_shifts[name] for f in several]) if name in first.mean_shifts else None,
+            in_days=name in first.in_days,
         )
         for name in first.noise
     )
@@ -612,7 +619,7 @@ class ReleaseQuality:
 
     ``noise``: column -> standard deviation of the noise of a bin's count, in records.
     ``misplaced``: column -> share of rows in a wrong bin.
-    ``mean_errors``: column of numbers -> standard error of its mean.
+    ``mean_errors``: column of numbers -> standard error of its mean; ``in_days``: the columns whose unit is a day.
     ``mean_shifts``: ordered column -> error of its mean, in standard deviations.
     ``seen``: strength that as many pairs reach as were measured, None if no pair was measured.
     ``pairs``: number of measured pairs.
@@ -628,6 +635,7 @@ class ReleaseQuality:
     noise: dict[str, float]
     misplaced: dict[str, float]
     mean_errors: dict[str, float]
+    in_days: frozenset[str]
     mean_shifts: dict[str, float]
     seen: float | None
     pairs: int
@@ -703,6 +711,7 @@ def simulate_figures(
         noise={name: noise for name, noise in _draw_noise(released).items() if name not in above},
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_average_errors(released),
+        in_days=frozenset(_list_columns_in_days(released)),
         mean_shifts={
             name: _compute_shift(codec, real.column(name), synthetic.column(name))
             for codec in encoding.codecs
@@ -737,7 +746,15 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
         if released.reach[name] is not None and released.codecs[name].in_order:
             answer = answer_means(Question.of(released, (), None, (name,)), name, _LEVEL)
             errors[name] = float(answer.std_error[0]) if len(answer.std_error) else float("nan")
-    return errors
+    return errors | {name: errors[name] / 86_400 for name in _list_columns_in_days(released) if name in errors}
+
+
+def _list_columns_in_days(released: MemoryCounts) -> list[str]:
+    """Return the dates and moments, whose answers are in seconds and whose forecasts are in days."""
+    kinds = {name: codec.ranges().get(name) for name, codec in released.codecs.items()}
+    return [
+        n for n, r in kinds.items() if r is not None and (pa.types.is_date(r.type) or pa.types.is_timestamp(r.type))
+    ]
 
 
 def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) -> float:

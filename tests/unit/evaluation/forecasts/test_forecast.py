@@ -236,6 +236,16 @@ def test_a_column_is_sure_only_where_its_mean_is_near_too() -> None:
     assert ColumnForecast("region", 1.0, 0.02, None).words == "sure"
 
 
+def test_the_error_of_a_mean_day_is_in_days() -> None:
+    """Answers about moments are in seconds."""
+    day = {"kind": "date", "min": "2020-01-01", "max": "2023-12-31"}
+    made = forecast(make_spec({"day": day, "age": {"kind": "integer", "min": 0, "max": 99}}), 2_000, seeds=1)
+    columns = {c.column: c for c in made.at[0].columns}
+    days, age = columns["day"], columns["age"]
+    assert days.in_days and not age.in_days and 0 < (days.mean_error or 0) < 400
+    assert [row[1].endswith(" days") for row in made.column_rows() if row[0] in ("day", "age")] == [True, False]
+
+
 def test_a_mean_that_few_misplaced_rows_move_far_is_seen(tmp_path: Path) -> None:
     """Of 3,000 rows all are in the first of 50 bins: 1 % of the rows in far bins are few, and move the mean far."""
     columns = {"wages": {"kind": "integer", "min": 0, "max": 9_999, "bins": 50}}
