@@ -326,7 +326,7 @@ def run_rulers(store: Store, asked: argparse.Namespace) -> None:
     """
     limits = Limits(asked.minutes * 60, LIMITS.megabytes)
     ways: list[tuple[str, Any, int]] = [(m, None, s) for s in range(asked.seeds) for m in asked.methods]
-    ways += [(m, bins, 0) for m in asked.methods for bins in TUNED.get(m, ())]
+    ways += [(m, bins, 0) for m in asked.methods if not asked.untuned for bins in TUNED.get(m, ())]
     rulers = (
         [asked.ruler] if asked.ruler else [r for r in TWO_TABLES if r != "synmeter" or "SYNMETER_SOURCE" in os.environ]
     )
@@ -425,6 +425,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=list(TABLES), help="not of SDNist's report")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--minutes", type=float, default=LIMITS.seconds / 60, help="CPU minutes of a peer's run")
+    parser.add_argument("--untuned", action="store_true", help="by the peers' own bins only")
     parser.add_argument("--kept", action="store_true", help="of rows that are kept only: no method is run")
     parser.add_argument("--print", action="store_true", help="of the finished runs only")
     asked = parser.parse_args()

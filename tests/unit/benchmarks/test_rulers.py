@@ -146,7 +146,7 @@ def test_another_ruler_is_laid_on_kept_rows_and_runs_no_method(tmp_path: Path, m
     monkeypatch.setattr(rulers, "make_table", make)
     monkeypatch.setattr(rulers, "judge_by", judge)
     store = Store(tmp_path / "runs")
-    asked = argparse.Namespace(methods=["privsyn"], tables=["adult"], seeds=1, minutes=1, kept=False)
+    asked = argparse.Namespace(methods=["privsyn"], tables=["adult"], seeds=1, minutes=1, kept=False, untuned=True)
     for ruler in ("sdmetrics", "synmeter"):
         rulers.run_rulers(store, argparse.Namespace(**vars(asked), ruler=ruler))
     assert laid == ["sdmetrics", "synmeter", "synmeter"]  # the last: on the real rows
