@@ -371,11 +371,16 @@ def list_two_tables(store: Store, ruler: str) -> Iterator[str]:
     named = {REAL: "other real rows"} | METHODS if ruler == "synmeter" else METHODS
     for method, title in named.items():
         tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
-        tuned = [table for table in TABLES if any(list_runs(store, name, table, 1.0) for name in tried)]
+        tuned = [table for table in TABLES if any(has_result(store, ruler, name, table) for name in tried)]
         for names, head, tables in (([method], title, TABLES), ([method, *tried], f"{title}, tuned bins", tuned)):
             cells = [describe_best(store, ruler, names, table) if table in tables else " | " for table in TABLES]
             if any(cell != " | " for cell in cells):
                 yield f"| {head} | " + " | ".join(cells) + " |"
+
+
+def has_result(store: Store, ruler: str, name: str, table: str) -> bool:
+    """Return whether a ruler was laid on a run of that name, or the run made no rows."""
+    return any(r.outcome != "done" or TWO_TABLES[ruler] in r.figures for r in list_runs(store, name, table, 1.0))
 
 
 def describe_best(store: Store, ruler: str, names: Sequence[str], table: str) -> str:
