@@ -112,8 +112,8 @@ def list_tables(means: Means, tables: Sequence[str]) -> Iterator[str]:
 def list_dpsynth(store: Store, means: Means) -> Iterator[str]:
     """Yield one line a table on which dpsynth was tried at epsilon 1: each method's figures, or why there are none."""
     methods = (OURS, *DPSYNTH)
-    yield f"| table | {' | '.join(f'{m}: error | kept | pairs | CPU s' for m in methods)} |"
-    yield "|---|" + "---|" * 4 * len(methods)
+    yield f"| error/kept/columns/pairs, CPU s | {' | '.join(methods)} |"
+    yield "|---|" + "---|" * len(methods)
     for table in (*CHOOSING, *MEASURING):
         tried = {
             m: [r for r in store.runs.values() if (r.method, r.table, r.epsilon) == (m, table, 1.0)] for m in methods
@@ -124,9 +124,9 @@ def list_dpsynth(store: Store, means: Means) -> Iterator[str]:
         for method in methods:
             found = means.get((method, table, 1.0))
             if found:
-                cells += [*(_show(found.get(f)) for f in ("spearman", "kept", "l1_2way")), f"{found.get('cpu', 0):.0f}"]
+                cells.append(f"{'/'.join(_show(found.get(f)) for f in COMPARED)}, {found.get('cpu', 0):.0f}")
             else:
-                cells += [describe_failure(tried[method][0]) if tried[method] else "", "", "", ""]
+                cells.append(describe_failure(tried[method][0]) if tried[method] else "")
         yield f"| {table} | {' | '.join(cells)} |"
 
 

@@ -326,7 +326,7 @@ def run_rulers(store: Store, asked: argparse.Namespace) -> None:
     """
     limits = Limits(asked.minutes * 60, LIMITS.megabytes)
     ways: list[tuple[str, Any, int]] = [(m, None, s) for s in range(asked.seeds) for m in asked.methods]
-    ways += [(m, bins, 0) for m in asked.methods for bins in TUNED.get(m, ())]
+    ways += [(m, bins, 0) for m in asked.methods if not asked.untuned for bins in TUNED.get(m, ())]
     rulers = (
         [asked.ruler] if asked.ruler else [r for r in TWO_TABLES if r != "synmeter" or "SYNMETER_SOURCE" in os.environ]
     )
@@ -371,11 +371,16 @@ def list_two_tables(store: Store, ruler: str) -> Iterator[str]:
     named = {REAL: "other real rows"} | METHODS if ruler == "synmeter" else METHODS
     for method, title in named.items():
         tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
-        tuned = [table for table in TABLES if any(list_runs(store, name, table, 1.0) for name in tried)]
+        tuned = [table for table in TABLES if any(has_result(store, ruler, name, table) for name in tried)]
         for names, head, tables in (([method], title, TABLES), ([method, *tried], f"{title}, tuned bins", tuned)):
             cells = [describe_best(store, ruler, names, table) if table in tables else " | " for table in TABLES]
             if any(cell != " | " for cell in cells):
                 yield f"| {head} | " + " | ".join(cells) + " |"
+
+
+def has_result(store: Store, ruler: str, name: str, table: str) -> bool:
+    """Return whether a ruler was laid on a run of that name, or the run made no rows."""
+    return any(r.outcome != "done" or TWO_TABLES[ruler] in r.figures for r in list_runs(store, name, table, 1.0))
 
 
 def describe_best(store: Store, ruler: str, names: Sequence[str], table: str) -> str:
@@ -425,6 +430,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=list(TABLES), help="not of SDNist's report")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--minutes", type=float, default=LIMITS.seconds / 60, help="CPU minutes of a peer's run")
+    parser.add_argument("--untuned", action="store_true", help="by the peers' own bins only")
     parser.add_argument("--kept", action="store_true", help="of rows that are kept only: no method is run")
     parser.add_argument("--print", action="store_true", help="of the finished runs only")
     asked = parser.parse_args()

@@ -36,7 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, NOT_DONE, REFEREES, name_outcome
+from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, REFEREES, Limits, name_outcome
 from benchmarks.relations import PublicTable, describe_column, release_in_memory
 from benchmarks.tab_bench_figures import (
     compute_disclosure,
@@ -236,8 +236,10 @@ def make_from_bounds(table: Table, method: str, epsilon: float, seed: int, rows:
     return pd.DataFrame({c: made[c].astype(float if c in table.numbers else str) for c in columns})
 
 
-def make(table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:
-    """Return synthetic rows in values, and the CPU seconds of the method."""
+def make(
+    table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFrame, limits: Limits = LIMITS
+) -> tuple[pd.DataFrame, float]:
+    """Return synthetic rows in values, and the CPU seconds of the method; ``limits``: of a peer."""
     if method in WITHOUT_NOISE:
         return (rows if method == REAL else table.coder.decode(table.coder.encode(rows), seed)), 0.0
     if method in BOUNDS:
@@ -245,7 +247,7 @@ def make(table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFram
         return make_from_bounds(table, method, epsilon, seed, rows), time.process_time() - begun
     asked = table.coder.ask(rows, epsilon, seed, table.label if method == FOCUS else "")
     if method in REFEREES:
-        made, used = REFEREES[method].run(asked)
+        made, used = REFEREES[method].run(asked, limits)
         return table.coder.decode(made.table, seed), used.cpu
     run = REGISTRY["default" if method == FOCUS else method].run
     begun = time.process_time()
@@ -304,11 +306,11 @@ def get_version(method: str) -> str:
     return REFEREES[method].version if method in REFEREES else version("privsyn-flows")
 
 
-def run(table: Table, method: str, epsilon: float, seed: int) -> Run:
+def run(table: Table, method: str, epsilon: float, seed: int, limits: Limits = LIMITS) -> Run:
     """Make one run; one that a limit stops or that fails is a result as well."""
     blank = Run(method, get_version(method), table.name, epsilon, seed, "done")
     try:
-        made, cpu = make(table, method, epsilon, seed, table.train)
+        made, cpu = make(table, method, epsilon, seed, table.train, limits)
     except NOT_DONE as error:
         return replace(blank, outcome=name_outcome(error), detail=str(error))
     return replace(blank, figures=measure(table, made, seed), cpu=cpu)
@@ -323,7 +325,7 @@ def run_missing(store: Store, table: Table, asked: argparse.Namespace) -> None:
                 there = store.has(method, release, table.name, epsilon, seed)
                 if not release or there or store.stopped(method, release, table.name, epsilon):
                     continue
-                found = run(table, method, epsilon, seed)
+                found = run(table, method, epsilon, seed, Limits(asked.minutes * 60, LIMITS.megabytes))
                 store.add(found)
                 print(table.name, method, f"{epsilon:g}", seed, found.outcome, found.detail, found.cpu, flush=True)
 
@@ -371,6 +373,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
     parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--minutes", type=float, default=LIMITS.seconds / 60, help="CPU minutes of a peer's run")
     parser.add_argument("--csv", type=Path, default=os.environ.get("TAB_BENCH_CSV"), help="folder of the other tables")
     parser.add_argument("--store", type=Path, default=STORE)
     parser.add_argument("--disclosure", action="store_true", help="print the membership disclosure scores instead")
