@@ -105,6 +105,7 @@ def release_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         from privsyn.api.release import propose_release
+        from privsyn.engine.choose_accountant import read_dataset_summary
         from privsyn.specs.spec_file import load_spec, override_options
 
         table = parse_table(data, "--data")
@@ -123,11 +124,10 @@ def release_command(
             first_charge = look_ahead(proposal)
             _print_dry_run(first_charge, rows_about, as_json=as_json)
             return
-        if not yes and is_interactive():
+        if not yes and is_interactive() and read_dataset_summary(asked.dataset, settings) is None:
             first_charge = look_ahead(proposal)
-            if first_charge.state is None:
-                confirm(first_charge, rows_about)
-                start = time.monotonic()  # what a person took to answer is no time of the run
+            confirm(first_charge, rows_about)
+            start = time.monotonic()  # what a person took to answer is no time of the run
         if out is not None:  # not before: a no leaves no trace
             make_folder(settings)
         with _end_if_released(asked.dataset, settings, as_json=as_json):

@@ -121,6 +121,18 @@ def test_a_yes_releases_and_the_second_release_asks_nothing(spec: Path, answer: 
 
 
 @pytest.mark.usefixtures("at_a_terminal")
+def test_a_known_data_set_is_checked_once(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forecast's checks belong to the question: without one, the run alone checks the request."""
+    told, code = answered_here(spec, "y\n", "--rows-about", "300")
+    assert code == 0, told
+    ahead: list[Any] = []
+    monkeypatch.setattr(release_command, "look_ahead", ahead.append)
+    again, code = answered_here(spec, "")
+    assert code == 0, again
+    assert ahead == []
+
+
+@pytest.mark.usefixtures("at_a_terminal")
 def test_yes_asks_nothing(spec: Path) -> None:
     told, code = answered_here(spec, "n\n", "--yes")
     assert code == 0 and "[y/N]" not in told and "Forecast" not in told
