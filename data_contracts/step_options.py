@@ -25,7 +25,10 @@ MEMORY_LIMIT = "Columns with more cells together are never measured: a limit on 
 
 
 class Split(FrozenModel):
-    """How rho is split over the three looks at the data: exact decimals that sum to 1."""
+    """How rho is split over one-way counts, scores and marginals: three exact decimals that sum to 1.
+
+    Trends and single values take parts of the third; presets set them.
+    """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"trends", "values"})
 

@@ -3,6 +3,9 @@
 ``example`` gives a public table to begin with.  ``epsilon`` says what an attacker learns, and ``forecast`` what a
 table would be worth.  ``release`` makes a table, and ``evaluate`` says (privately) how good the table is.  ``ledger``
 says what was spent.  Each name is loaded at its first use; docs/api.md describes the names.
+
+``privsyn/tasks``, ``privsyn/data_contracts`` and ``privsyn/flows`` are links to the folders of these names at the top:
+search there too.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def release(
 
     Raises:
         RequestError: An argument, the spec or the table is wrong; nothing was spent.
-        BudgetRefusedError: The data set's lifetime cap would be passed; nothing was read and nothing spent.
+        BudgetRefusedError: The data set's lifetime cap would be passed; no row was counted and nothing spent.
         LedgerError: The ledger cannot be trusted or reached; no row was read.
         ContractError: A step's table broke its contract; nothing was released.
         PrivsynError: Anything else, such as a full disk; call again, nothing is charged twice.

@@ -243,7 +243,7 @@ def check_public_inputs(proposal: Proposal, books: Books, source: Source, finger
 def check_redraw(draw: Draw) -> None:
     """Refuse to draw again, unasked, what an earlier version of this program was paid for."""
     proposal, run = draw.proposal, draw.run
-    if not proposal.fresh and not run.has_drawn_all():
+    if not proposal.fresh and not run.has_paid_all():
         refuse_silent_redraw(run, proposal.settings, draw.fingerprints[0], proposal.plan.asks)
 
 

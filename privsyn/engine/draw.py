@@ -137,7 +137,7 @@ def choose_draw(maker: RunMaker, fingerprints: tuple[str, ...]) -> Draw:
     proposal, steps, fingerprint = maker.proposal, maker.plan.steps, fingerprints[0]
     generation = read_generation(maker.books.records, maker.compute_keys(0, fingerprint), steps)
     run = maker.build_run(generation.number, fingerprint)
-    if proposal.fresh and not generation.killed_fresh and (generation.finished or run.has_drawn(maker.known_keys)):
+    if proposal.fresh and not generation.killed_fresh and (generation.finished or run.has_paid(maker.known_keys)):
         generation = replace(generation, number=generation.last + 1, finished=False)
         run = maker.build_run(generation.number, fingerprint)
     while proposal.fresh and run.lost_step() not in (None, *maker.known_keys):

@@ -139,7 +139,7 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
 
     def list_settings(asked: ReleaseSpec) -> list[str]:
         request = replace(plan.request, spec=asked)
-        return [step.settings_json(request) for step in plan.steps[: last + 1]]
+        return [step.key_json(request) for step in plan.steps[: last + 1]]
 
     current = list_settings(spec)
     options = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}

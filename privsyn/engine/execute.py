@@ -1,13 +1,20 @@
 """One run of a stored release: every step is executed here, so that the privacy-critical wiring is written once.
 
-The order in a step: integrity of the inputs -> (release only) stage check, noise, look, sum -> contract of the outputs
--> atomic write -> record -> (release only) settle the ledger.
+The order in a step: integrity of the inputs -> contract of the outputs -> atomic write -> record.  A release step first
+checks its stage, draws noise, claims the draw in the ledger, looks and adds; at the end it settles the ledger.
 
 **One draw for one charge, through any crash.** A release step draws its noise *before* it looks at the data, and keeps
 it in the private zone until the noisy table is written and the charge settled.  If it is killed before the noise file
 is whole, the data has not been touched; if later, the re-run adds the same noise to the same counts.  So a charge never
 covers two draws, and a draw is never charged twice.  The ledger records each draw before its look, one per charge;
 copies of a private folder share it.
+
+Where it died, and what the same request does next:
+
+- after the reservation, before the noise file: it draws under the same charge.
+- after the noise file: it adds the kept noise; a plan that changed is refused.
+- after the record, before settling: it settles.
+- before the released folder has its name: it publishes the same tables.
 """
 
 from __future__ import annotations
@@ -154,8 +161,8 @@ class Run:
         keys = [read_note(note).get("keys", {}) for note in (self.store.private_root / "runs").glob("*/run.json")]
         return any(encoded & {*k.values()} and reserved & {*k.values()} for k in keys if isinstance(k, dict))
 
-    def missing_budget(self) -> list[ChargeLine]:
-        """Return the charges that this run needs: one a release step whose noise has not been drawn yet.
+    def list_unsettled_charges(self) -> list[ChargeLine]:
+        """Return the charges that this run needs: one a release step whose charge is not settled.
 
         Raises LostNoiseError if noise was paid for but its table is missing or changed: drawing again must be
         requested.
@@ -185,12 +192,12 @@ class Run:
         refs = self._read_recorded(step)
         return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
 
-    def has_drawn(self, except_steps: Collection[str] = ()) -> bool:
+    def has_paid(self, except_steps: Collection[str] = ()) -> bool:
         """Return whether any noise under these keys was paid for, ``except_steps`` the noise of these steps."""
         states, looks = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in except_steps]
         return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in looks)
 
-    def has_drawn_all(self) -> bool:
+    def has_paid_all(self) -> bool:
         """Return whether all noise under these keys was paid for."""
         paid = ("reserved", "spent")
         return all(

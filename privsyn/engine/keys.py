@@ -41,7 +41,7 @@ def compute_lineage_keys(
         if step.name in known_keys:
             keys[step.name] = known_keys[step.name]
             continue
-        parts = [step.name, str(step.version), step.settings_json(request)]
+        parts = [step.name, str(step.version), step.key_json(request)]
         parts += sorted({keys[name] for name in step.producers}) or [fingerprint]
         if step.kind is StepKind.RELEASE:
             parts += [f"generation {generation}", noise.__name__]

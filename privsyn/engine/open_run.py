@@ -4,6 +4,14 @@ Paid noisy tables that are lost here are restored from released folders, which h
 copied to another path also has them, under old paths in its records: these are found first.  A released folder has each
 noisy table byte for byte, with its SHA-256 in the manifest.  A restored table is already released, so nothing is drawn,
 charged or read from private rows for it.
+
+The order of a release:
+
+- checks of the request, of the ledger under its lock, and of the table (admission.py)
+- its fingerprint, checks of the data, the keys and the draw
+- lost tables are restored; checks of the run
+- checks of the charge, then one reservation for all looks
+- the record, the steps, the publishing
 """
 
 from __future__ import annotations
@@ -198,7 +206,7 @@ def _warn_of_old_files(draw: Draw) -> None:
     """
     proposal, run = draw.proposal, draw.run
     period, dataset = run.plan.period, run.dataset
-    newest = _find_newest_time(draw.source) if period is not None and run.missing_budget() else None
+    newest = _find_newest_time(draw.source) if period is not None and run.list_unsettled_charges() else None
     if period is None or newest is None:
         return
     begins = find_beginning(period, proposal.calendar)
@@ -235,7 +243,7 @@ def _reserve(draw: Draw, books: Books) -> None:
     if period is not None:
         run.records.save(f"data-of-{run.name}", {"fingerprint": draw.fingerprints[0]})
     try:
-        charges = run.missing_budget()
+        charges = run.list_unsettled_charges()
         table = _name_table(draw) if charges else None
         if table is not None:
             admission.admit(admission.CHARGE_CHECKS, proposal, books, table)

@@ -184,7 +184,7 @@ class Step:
         only_after: Output -> the kind of look that it depends on.
         shares: Look -> its share of the request's budget (:func:`fund`).
         splits_budget_of: The look whose budget the step's result divides; its price enters the cache key.
-        fields: The spec's fields that it reads (:mod:`privsyn.engine.step`); they enter the cache key.
+        fields: The spec's fields that it reads (VIEWS); they enter the cache key.
         settings: Other dependencies, by name, for the cache key.
         reads: Parts of public knowledge that it reads; they enter the cache key.
         inherits: Parts that it reads and that are in the key of an earlier step.  Its function gets no other parts.
@@ -264,7 +264,7 @@ class Step:
         """Return the factors of a look's noise, JSON-ready: its budget, and the records of one person."""
         return {"rho": str(request.total_rho * self.shares[look]), "records": request.records}
 
-    def settings_json(self, request: Request) -> str:
+    def key_json(self, request: Request) -> str:
         """Return :meth:`build_key` as canonical JSON."""
         return json.dumps(self.build_key(request), sort_keys=True, separators=(",", ":"))
 

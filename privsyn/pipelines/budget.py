@@ -1,7 +1,15 @@
 """The budget table: every look of a release and its exact share of the budget.
 
 Belongs here: all shares, and all arithmetic with them.  A release has exactly the looks of its budget table: the steps
-of a look without a share are left out (:func:`privsyn.engine.step.fund`).
+of a look without a share are left out (:func:`privsyn.engine.step_list.fund`).
+
+By default, for a table of one row a person: s = (.25, .02, .73) is the option ``split``.  Of d columns, o have an order
+and l have rungs.
+
+- cell_counts: s1 * .15 * l / d; one_way_marginals: the rest of s1.
+- indif_scores: s2.
+- trend_scores: s3 * .15 * 2 o / (o + d); value_counts: s3 * .02; measure_marginals: the rest of s3.
+- triple_scores and measure_sets take a part of s3 first, where the spec looks for triples or names sets.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
-    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` drops looks without a budget.
+    """Return the steps up to the last look; :func:`privsyn.engine.step_list.fund` drops looks without a budget.
 
     ``encode``: the step that encodes rows (None: ENCODE).
     """
@@ -279,6 +279,6 @@ MEASURE = ReleaseStep(
 )
 
 
-_PAPER = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
-STEPS = connect(fund((*build_looks(), *ROW_STEPS), _PAPER))
+_DEFAULT_SPLIT = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
+STEPS = connect(fund((*build_looks(), *ROW_STEPS), _DEFAULT_SPLIT))
 """The steps with default options if every column has bins."""

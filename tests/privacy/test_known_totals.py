@@ -37,7 +37,7 @@ def public_of(spec: ReleaseSpec) -> tuple[Any, ...]:
     """All that follows from the request alone: every step's key and inputs, and the totals in codes."""
     request = Request(spec, tuple(spec.released_columns))
     assert request.public.totals is not None
-    steps = {s.name: (s.settings_json(request), s.inputs) for s in build_steps(request)}
+    steps = {s.name: (s.key_json(request), s.inputs) for s in build_steps(request)}
     return steps, {a: c.tolist() for a, c in request.public.totals.one_way.items()}, request.public.totals.rows
 
 

@@ -168,7 +168,7 @@ def compressed(summary: ReleaseSummary, step: Step, spec: ReleaseSpec) -> pa.Tab
 def settings_of(spec: ReleaseSpec) -> dict[str, str]:
     """What each step is set to, as it enters the step's key."""
     request = Request(spec, tuple(spec.released_columns))
-    return {step.name: step.settings_json(request) for step in build_steps(request)}
+    return {step.name: step.key_json(request) for step in build_steps(request)}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

@@ -92,15 +92,15 @@ def test_01_a_prior_and_its_settings_do_not_follow_the_private_table(save: Any, 
         assert request.prior is not None
         found.append(
             (
-                {s.name: (s.settings_json(request), s.inputs) for s in build_steps(request)},
+                {s.name: (s.key_json(request), s.inputs) for s in build_steps(request)},
                 [column.tolist() for column in request.prior.columns],
             )
         )
     assert found[0] == found[1] == found[2]
     without = Request(few("absent.parquet"), ("age", "region"))
-    using = {s.name for s in build_steps(request) if "prior" in s.settings_json(request)}
+    using = {s.name for s in build_steps(request) if "prior" in s.key_json(request)}
     assert using == {"compress_domain", "indif_scores", "make_consistent", "synthesize", "append_attributes"}
-    assert not any("prior" in s.settings_json(without) for s in build_steps(without))
+    assert not any("prior" in s.key_json(without) for s in build_steps(without))
 
 
 # the mechanism `prior`
@@ -136,7 +136,7 @@ def test_07_what_a_prior_asks_follows_from_the_public_table_and_released_tables(
     released = {
         f"{s.name}.{t}" for s in build_steps(request) for t, c in s.outputs.items() if c.zone.value == "released"
     }
-    assert set(step.inputs) <= released and STATED_PRIOR["sha256"] in step.settings_json(request)
+    assert set(step.inputs) <= released and STATED_PRIOR["sha256"] in step.key_json(request)
     assert asked_of(rows_of(RELATED)) == [[["a", "b"]], [["c"]], [["a", "c"]]]
     apart = np.array([[i, j, k] for i in range(2) for j in range(2) for k in range(2)])
     assert asked_of(rows_of(apart)) == [[["a"], ["b"]], [["c"]], [["a", "c"], ["b", "c"]]]

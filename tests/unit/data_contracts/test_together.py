@@ -60,7 +60,7 @@ def test_only_the_last_step_knows_of_it_and_only_where_it_is_used() -> None:
     assert "together" not in plain.public()
     settings = [
         {
-            step.name: step.settings_json(Request(spec, tuple(spec.released_columns)))
+            step.name: step.key_json(Request(spec, tuple(spec.released_columns)))
             for step in build_steps(Request(spec, tuple(spec.released_columns)))
         }
         for spec in (plain, grouped)

@@ -73,7 +73,7 @@ def test_a_dropped_column_has_no_such_field_and_only_yes_or_no_is_taken() -> Non
 
 def settings(spec: ReleaseSpec) -> dict[str, str]:
     request = Request(spec, tuple(spec.released_columns))
-    return {step.name: step.settings_json(request) for step in build_steps(request)}
+    return {step.name: step.key_json(request) for step in build_steps(request)}
 
 
 def test_private_rows_are_coded_and_counted_as_if_the_column_were_dropped() -> None:

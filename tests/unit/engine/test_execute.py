@@ -108,7 +108,7 @@ class Setting:
         )
 
     def reserve(self) -> None:
-        lines = self.run().missing_budget()
+        lines = self.run().list_unsettled_charges()
         self.ledger.reserve("people", "people-1", lines, self.request.spec.privacy.delta)
 
     def state(self) -> str | None:
@@ -138,7 +138,7 @@ def test_a_second_run_of_a_settled_step_does_nothing(tmp_path: Path, monkeypatch
     first = here.run().execute(here.step, {})
     before = list(here.events)
     assert here.run().execute(here.step, {}) == first
-    assert here.events == before and here.run().missing_budget() == []
+    assert here.events == before and here.run().list_unsettled_charges() == []
 
 
 def test_a_look_that_fails_settles_nothing_and_the_next_takes_the_same_noise(
@@ -257,7 +257,7 @@ def test_a_table_that_was_changed_on_disk_is_not_read(tmp_path: Path, monkeypatc
         Path(ref.path).write_bytes(b"other")
     assert here.run().lost_step() == "counts"
     with pytest.raises(PrivsynError, match="paid for"):
-        here.run().missing_budget()
+        here.run().list_unsettled_charges()
 
 
 class KilledError(BaseException):
@@ -288,7 +288,7 @@ def test_a_run_killed_at_any_call_goes_on_with_one_draw_and_one_charge(
     assert "look" not in here.events or kept is not None
     refs = here.run().execute(here.step, {})
     assert here.state() == "spent" and here.records.kept_noise(KEY) is None
-    assert here.run().missing_budget() == []
+    assert here.run().list_unsettled_charges() == []
     if kept is not None:
         assert here.events.count("draw") == 1
         queries = here.run().plan_queries(here.step, {})

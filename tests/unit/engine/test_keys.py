@@ -76,7 +76,7 @@ def test_which_columns_change_from_row_to_row_makes_no_other_tables_of_encoded_r
     assert list_compared(requests[0].encoding) != list_compared(requests[1].encoding)
     assert list_numbered(requests[0].encoding) == list_numbered(requests[1].encoding)
     assert encodes[0].outputs == encodes[1].outputs
-    keys = [step.settings_json(r) for step, r in zip(encodes, requests, strict=True)]
+    keys = [step.key_json(r) for step, r in zip(encodes, requests, strict=True)]
     assert keys[0] == keys[1]
 
 

@@ -80,7 +80,7 @@ def test_the_next_that_asks_for_the_same_goes_on_with_the_same_run(ask: Ask) -> 
     assert second.drawn == [step.name for step in release_steps(second.steps)[1:]]
     with open_run(ask()) as third:
         assert read_generation(third.records, third.keys, third.steps).finished
-        assert third.missing_budget() == [] and third.name == first.name
+        assert third.list_unsettled_charges() == [] and third.name == first.name
 
 
 def test_a_price_above_the_cap_is_refused_with_nothing_reserved(ask: Ask) -> None:

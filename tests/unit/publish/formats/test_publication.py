@@ -63,7 +63,7 @@ def test_what_is_wrong_is_said_in_a_sentence(more: str, says: str, tmp_path: Pat
 def test_no_step_sees_them() -> None:
     def settings(**changes: Any) -> list[str]:
         request = Request(make_spec(**changes), tuple(n for n in COLUMNS if n != "caseid"), lambda: ())
-        return [step.settings_json(request) for step in STEPS]
+        return [step.key_json(request) for step in STEPS]
 
     assert settings() == settings(formats=["parquet", "csv"], about=ABOUT)
     assert settings() != settings(synthesis={"seed": 1})
