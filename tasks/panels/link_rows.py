@@ -386,7 +386,7 @@ def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) ->
 def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator, ranks: Floats | None = None) -> Codes:
     """Return one code per row, drawn systematically by the ``probabilities`` of the row's code.
 
-    ``ranks``: among rows of one code, those of higher rank get the higher codes; None: at random.
+    ``ranks``: in one code, rows with a higher rank get the higher codes; None: at random.
     """
     drawn_codes = np.empty_like(codes)
     order = np.argsort(codes, kind="stable")
@@ -481,7 +481,7 @@ class Places:
         if not self.ordered:
             return None
         expected, spread, *_ = self._reach(self._draw_correlations(previous, rng), previous, old, previous)
-        return expected + spread * rng.standard_normal(len(old))
+        return expected + spread * ndtri(np.clip(rng.random(len(old)), _LEAST, _MOST))
 
     def _draw_near(self, previous: Codes, old: Floats, code: Codes, rng: np.random.Generator) -> Floats:
         expected, spread, bottom, top = self._reach(self._draw_correlations(previous, rng), previous, old, code)
