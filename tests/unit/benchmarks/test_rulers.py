@@ -131,6 +131,7 @@ def test_bins_that_a_ruler_was_not_laid_on_have_no_line_of_their_own(tmp_path: P
     store.add(Run("mst-dpmm", "1", "adult", 1.0, 0, "done", judged, cpu=7.4))
     other = Run("mst-dpmm, 16 uniform", "1", "adult", 1.0, 0, "done", {"quality": 0.9}, cpu=7.4)
     store.add(other)
+    store.add(Run("aim-dpmm", "1", "adult", 1.0, 0, "time", detail="900 s, 481 CPU s, 2000 MB"))
     lines = list(list_two_tables(store, "synmeter"))[2:]
     assert [line.split("|")[1].strip() for line in lines] == ["MST of dpmm"]
     store.add(replace(other, figures=judged))
