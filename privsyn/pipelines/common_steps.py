@@ -42,9 +42,10 @@ from privsyn.engine.step import (
 )
 from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
-from privsyn.tasks.estimation.rungs import PARTS
+from privsyn.tasks.estimation.rungs import PARTS, pool_rungs
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -257,6 +258,22 @@ ONE_WAYS = ReleaseStep(
 )
 
 
+def pool_first_look(
+    request: Request, inputs: Inputs, queries: Sequence[Query], answers: Sequence[NDArray[Any]]
+) -> list[NDArray[Any]]:
+    """Return the one-ways with the rungs' counts of the first look pooled in, if there was one."""
+    pooled = {q.attributes[0]: (q.sigma, y) for q, y in zip(queries, answers, strict=True)}
+    uncut = request.encoding.uncut or request.encoding
+    before, after = (
+        {c.attribute: c for c in plan.codecs if isinstance(c, OrderedCodec)} for plan in (uncut, request.encoding)
+    )
+    for look in zip(*inputs.noisy("cell_counts"), strict=True) if inputs.has("cell_counts.noisy") else ():
+        a = look[0].attributes[0]
+        sigma, y = pooled[a]
+        pooled[a] = sigma, pool_rungs(y, sigma, after[a], before[a], look)
+    return [y for _, y in pooled.values()]
+
+
 def compress_by_one_ways(
     request: Request,
     inputs: Inputs,
@@ -265,6 +282,7 @@ def compress_by_one_ways(
 ) -> Recode:
     """Return the recoding by the noisy one-ways; ``least``: the smallest number of codes per attribute."""
     queries, answers = inputs.noisy("one_way_marginals")
+    answers = pool_first_look(request, inputs, queries, answers)
     prior, binning = request.public.prior, request.encoding.binning
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
     return request.public.add_known_codes(compress(answers, queries, binning, settings, least))
@@ -286,7 +304,7 @@ COMPRESS_DOMAIN = Step(
     fields=COMPRESSION,
     reads=(KnowledgePart.PRIOR, KnowledgePart.KNOWN_CODES),
     run=_compress,
-    version=3,
+    version=4,
     published={
         "recode": PublishedFile(
             "marginals/recode.parquet",

@@ -21,7 +21,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS, ROUND_NUMBERS
+from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
 from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.domain import Domain
@@ -57,6 +57,9 @@ from privsyn.tasks.codecs.person_figures import (
 )
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
+
+FEW_VALUES = 128
+"""The most values of a column whose cells no first look chooses: equal cells then hold at most two values each."""
 
 FIGURES = (PersonFigureCodec, CompositionCodec)
 """The codecs of figures of persons and households."""
@@ -521,12 +524,12 @@ def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...
         unit = 1.0
         if isinstance(column, DatetimeColumn):
             unit = 86_400.0 if column.type == "date" else float(RESOLUTION_SECONDS[column.resolution])
-        return list_rungs(edges, unit, edges[-1]) if edges[-1] - edges[0] > MAX_EXACT_INTEGERS * unit else ()
+        return list_rungs(edges, unit, edges[-1]) if edges[-1] - edges[0] > FEW_VALUES * unit else ()
     grid, decimals = column.grid(), getattr(column, "decimals", None)
     if grid is None and decimals is None:
         return list_rungs(edges, REALS_FROM * max(abs(edges[0]), abs(edges[-1])), 0.0)
     unit = 10.0**-decimals if grid is None and decimals is not None else float(grid.step if grid else 1)
-    if edges[-1] - edges[0] <= MAX_EXACT_INTEGERS * unit or max(map(abs, edges)) > unit * 2.0**52:
+    if edges[-1] - edges[0] <= FEW_VALUES * unit or max(map(abs, edges)) > unit * 2.0**52:
         return ()
     return list_rungs(edges, unit, 0.0)
 

@@ -60,6 +60,9 @@ bounds may be much too wide, and elsewhere."""
 BEYOND = 1
 """Rungs outside the outermost rung with rows that are not doubtful: a coarse look misses the ends of tails."""
 
+EVENNESS = 2.0
+"""How evenly the rows of a cell are taken to lie in it, as the concentration of a Dirichlet distribution."""
+
 
 def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
     """Return the codecs of the columns with a ladder."""
@@ -180,6 +183,33 @@ def _estimate_fullest(codec: OrderedCodec, rungs: Sequence[Bin], counts: NDArray
             halves = max((rung.high - rung.low) / (step / 2), 1.0)
             held[math.floor(((rung.low + rung.high) / 2 - origin) / (step / 2))] += count / halves
     return max(held.values(), default=0.0)
+
+
+def pool_rungs(
+    noisy: NDArray[Any], sigma: float, codec: OrderedCodec, rungs: OrderedCodec, look: tuple[Query, NDArray[Any]]
+) -> NDArray[np.float64]:
+    """Return the one-way of a column with the first look at its rungs pooled in, by least squares; shape (fine size,).
+
+    A rung counts the cells inside it again, with less noise than their sum.  Where a cell lies in several rungs, its
+    rows may lie anywhere in it: their shares vary as from a Dirichlet distribution of concentration EVENNESS.
+    """
+    query, counts = look
+    shares = np.zeros((codec.size, rungs.size))
+    shares[-1, -1] = 1.0  # null, if there is a code for it
+    for code, cell in enumerate(codec.cells.fine):
+        for rung, other in enumerate(rungs.cells.fine):
+            inside = min(cell.high, other.high) - max(cell.low, other.low)
+            if cell.exact or other.exact or cell.high == cell.low:
+                shares[code, rung] = cell.exact == other.exact and inside == 0 and other.low <= cell.low
+            else:
+                shares[code, rung] = max(inside, 0.0) / (cell.high - cell.low)
+    shares /= shares.sum(axis=1, keepdims=True)
+    mass = np.maximum(noisy, 0.0) ** 2 / (1 + EVENNESS)
+    unsure = np.diag(mass @ shares) - (shares.T * mass) @ shares
+    gain = (
+        sigma**2 * shares @ np.linalg.inv(sigma**2 * shares.T @ shares + unsure + query.sigma**2 * np.eye(rungs.size))
+    )
+    return noisy + gain @ (counts - noisy @ shares)
 
 
 def tabulate_cuts(cuts: Sequence[CutCell]) -> pa.Table:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
+from scipy.stats import rankdata
 
 from privsyn.data_contracts.domain import Merge, choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
@@ -32,7 +33,7 @@ from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
 from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.panels.transitions import Transition, Transitions
+from privsyn.tasks.panels.transitions import CORRELATIONS, Transition, Transitions
 from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes
 from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces
@@ -99,6 +100,7 @@ class Linker:
         self._order = OrderSteps(codec, plan.order_unit)
         self._transitions = {True: transitions, False: {a: t.reverse() for a, t in transitions.items()}}
         self._following = plan.following
+        self._ordered = {a for a in plan.following if isinstance(plan.get_codec(a), OrderedCodec)}
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
@@ -163,9 +165,10 @@ class Linker:
         position = now.position + (1 if forward else -1)
         find_allowed = partial(self._find_allowed, persons, now, step, forward=forward)
         codes: dict[str, Codes] = {}
-        joints = {}
+        joints, inside = {}, {a: Places(t, a in self._ordered) for a, t in transitions.items()}
         for a in self._following:
-            codes[a], joint = draw_next(transitions[a].next_codes, now.codes[a], find_allowed(a, codes), rng)
+            ranks = inside[a].rank(now.codes[a], now.places[a], rng)
+            codes[a], joint = draw_next(transitions[a].next_codes, now.codes[a], find_allowed(a, codes), rng, ranks)
             joints[a] = joint, transitions[a].sigma * len(step)
         fixed_codes = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
@@ -177,8 +180,7 @@ class Linker:
             redraw_forbidden(codes[a], transitions[a].next_codes, now.codes[a], find_allowed(a, before), rng)
         places, stays = {}, {}
         for a in self._following:
-            ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
-            places[a], stays[a] = Places(transitions[a], ordered).draw(now.codes[a], now.places[a], codes[a], rng)
+            places[a], stays[a] = inside[a].draw(now.codes[a], now.places[a], codes[a], rng)
         return _Rows(now.person, position, step, codes, places, stays)
 
     def _allow_steps(
@@ -381,18 +383,22 @@ def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) ->
     return Marginal(marginal.attributes, counts, marginal.sigma)
 
 
-def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
-    """Return one code per row, drawn systematically by the ``probabilities`` of the row's code."""
+def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator, ranks: Floats | None = None) -> Codes:
+    """Return one code per row, drawn systematically by the ``probabilities`` of the row's code.
+
+    ``ranks``: among rows of one code, those of higher rank get the higher codes; None: at random.
+    """
     drawn_codes = np.empty_like(codes)
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=len(probabilities))
     ends = np.cumsum(counts)
     for code in np.flatnonzero(counts):
         n = int(counts[code])
-        marks = (rng.permutation(n) + rng.random(n)) / n
+        rows = order[ends[code] - n : ends[code]]
+        marks = ((rng.permutation(n) if ranks is None else rankdata(ranks[rows]) - 1) + rng.random(n)) / n
         marks = marks * probabilities[code].sum() * (1 - 1e-12)
         drawn = np.searchsorted(np.cumsum(probabilities[code]), marks, side="right")
-        drawn_codes[order[ends[code] - n : ends[code]]] = np.minimum(drawn, probabilities.shape[1] - 1)
+        drawn_codes[rows] = np.minimum(drawn, probabilities.shape[1] - 1)
     return drawn_codes
 
 
@@ -409,16 +415,20 @@ def repeat_persons(
 
 
 def draw_next(
-    probabilities: Floats, previous: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
+    probabilities: Floats,
+    previous: Codes,
+    allowed: NDArray[np.bool_] | None,
+    rng: np.random.Generator,
+    ranks: Floats | None = None,
 ) -> tuple[Codes, Floats]:
     """Return one code per row, drawn like ``draw_codes`` among ``allowed``, and the expected counts by current code.
 
-    ``allowed``: shape (rows, codes); None for all.
+    ``allowed``: shape (rows, codes); None for all.  ``ranks``: see ``draw_codes``; unused where some are not allowed.
     """
     if allowed is not None:
         return draw_allowed(draw_codes, probabilities, previous, allowed, rng)
     counts = np.bincount(previous, minlength=len(probabilities))
-    return draw_codes(probabilities, previous, rng), counts[:, None] * probabilities
+    return draw_codes(probabilities, previous, rng, ranks), counts[:, None] * probabilities
 
 
 def redraw_forbidden(
@@ -433,6 +443,9 @@ def redraw_forbidden(
 
 
 _LEAST, _MOST = 1e-9, 1 - 1e-9
+
+_MIDDLES = (np.arange(16) + 0.5) / 16
+"""Places in a code from which its chances to move are computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -451,26 +464,76 @@ class Places:
         """Return the place of each new value in ``code``, and whether the value stays the same.
 
         ``old``: the place of the value before, in the code ``previous``.  A value that stays keeps its place.  In an
-        ordered column, a changed value lies near its old place, by a normal copula with the correlation between the
-        codes; otherwise it lies anywhere in its code.
+        ordered column, a changed value lies near its old place, by a normal copula; otherwise it lies anywhere in its
+        code.  Changed values lie evenly in each code.
         """
         t = self.transition
         stays = t.same / np.maximum(t.same + np.diag(t.moves), 1e-12)
         same = (code == previous) & (rng.random(len(code)) < stays[previous])
-        new = rng.random(len(code))
-        return np.where(same, old, self._draw_near(previous, old, code, new) if self.ordered else new), same
+        new, changed = rng.random(len(code)), np.flatnonzero(~same)
+        if self.ordered:
+            near = self._draw_near(previous[changed], old[changed], code[changed], rng)
+            new[changed] = _spread_evenly(code[changed], near, new[changed])
+        return np.where(same, old, new), same
 
-    def _draw_near(self, previous: Codes, old: Floats, code: Codes, draws: Floats) -> Floats:
-        correlation = self.transition.correlate_moves()
+    def rank(self, previous: Codes, old: Floats, rng: np.random.Generator) -> Floats | None:
+        """Return a random number per row that follows the old place as the next value does; None without an order."""
+        if not self.ordered:
+            return None
+        expected, spread, *_ = self._reach(self._draw_correlations(previous, rng), previous, old, previous)
+        return expected + spread * rng.standard_normal(len(old))
+
+    def _draw_near(self, previous: Codes, old: Floats, code: Codes, rng: np.random.Generator) -> Floats:
+        expected, spread, bottom, top = self._reach(self._draw_correlations(previous, rng), previous, old, code)
+        draws = rng.random(len(code))
+        rank = ndtr(expected + spread * ndtri(np.clip(bottom + draws * (top - bottom), _LEAST, _MOST)))
+        return np.where(top - bottom > 1e-6, rank, draws)
+
+    def _draw_correlations(self, previous: Codes, rng: np.random.Generator) -> Floats:
+        """Return each row's correlation with the old value: 0 for the rows whose next value does not follow from it."""
+        correlation, follows = self._correlate_inside
+        return np.where(rng.random(len(previous)) < follows[previous], correlation[previous], 0.0)
+
+    def _reach(self, correlation: Any, previous: Codes, old: Floats, code: Codes) -> tuple[Floats, Floats, Any, Any]:
+        """Return the mean and spread of the next score, and the chances that it is below each end of ``code``."""
         spread = np.sqrt(1 - correlation**2)
         low, width = _rank(self.transition.shares)
         low_next, width_next = _rank(self.transition.shares @ self.transition.next_codes)
         expected = correlation * ndtri(np.clip(low[previous] + old * width[previous], _LEAST, _MOST))
         ends = [ndtri(np.clip(end[code], _LEAST, _MOST)) for end in (low_next, low_next + width_next)]
-        bottom, top = (ndtr((end - expected) / spread) for end in ends)
-        rank = ndtr(expected + spread * ndtri(np.clip(bottom + draws * (top - bottom), _LEAST, _MOST)))
-        inside = (rank - low_next[code]) / np.maximum(width_next[code], 1e-12)
-        return np.clip(np.where(top - bottom > 1e-6, inside, draws), 0.0, _MOST)
+        return expected, spread, *(ndtr((end - expected) / spread) for end in ends)
+
+    @cached_property
+    def _correlate_inside(self) -> tuple[Floats, Floats]:
+        """The correlation, and the share of rows that follow it, that explain the moves from each code, shape (codes,).
+
+        Both are by code, since high values may persist more than others.
+        """
+        t, size = self.transition, len(self.transition.shares)
+        code, old, new = (part.ravel() for part in np.meshgrid(range(size), _MIDDLES, range(size), indexing="ij"))
+        tried = np.array((0.0, *CORRELATIONS))
+        reached = [self._reach(r, code, old, new) for r in tried]
+        expected = np.array([(top - bottom).reshape(size, -1, size).mean(axis=1) for *_, bottom, top in reached])
+        expected *= t.moves > 0
+        expected *= t.moves.sum(axis=1, keepdims=True) / np.maximum(expected.sum(axis=2, keepdims=True), 1e-12)
+        away, moves = expected - expected[0], t.moves - expected[0]
+        follows = np.clip((away * moves).sum(axis=2) / np.maximum((away**2).sum(axis=2), 1e-300), 0.0, 1.0)
+        off = ((follows[..., None] * away - moves) ** 2).sum(axis=2)
+        ways = [
+            np.where((tried * way >= 0)[:, None], off, np.inf) for way in (1, -1)
+        ]  # a code in the middle shows none
+        best = min(ways, key=lambda way: float(way.min(axis=0) @ t.shares)).argmin(axis=0)
+        return tried[best], follows[best, np.arange(size)]
+
+
+def _spread_evenly(code: Codes, near: Floats, draws: Floats) -> Floats:
+    """Return even places inside each code, in the order of ``near``; ``draws``: uniform, for the rest of a place."""
+    order = np.lexsort((near, code))
+    counts = np.bincount(code)
+    first = np.cumsum(counts) - counts
+    places = np.empty(len(code))
+    places[order] = np.arange(len(code)) - first[code[order]]
+    return np.minimum((places + draws) / counts[code], _MOST)
 
 
 def _rank(shares: Floats) -> tuple[Floats, Floats]:

@@ -31,11 +31,13 @@ from privsyn.sources.public_table import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.rungs import (
     NOISE_A_PART,
     bound_domain,
     choose_cells,
     list_looked_at,
+    pool_rungs,
     read_cuts,
     tabulate_cuts,
 )
@@ -487,3 +489,32 @@ def test_a_prior_with_wide_bounds_is_of_use() -> None:
         made = released(tables[0], make_spec({"x": WEIGHT, "y": WEIGHT}, prior=stated), 0).table["x"].to_numpy()
     real = tables[0]["x"].to_numpy()
     assert abs(np.median(made) - np.median(real)) < 2 and abs(made.std() / real.std() - 1) < 0.5
+
+
+def test_rungs_make_the_counts_of_their_cells_surer() -> None:
+    rng, spec = np.random.default_rng(0), make_spec(columns={"x": WEIGHT})
+    rungs = plan(spec).get_codec("x")
+    lows = [0.0, 50.0, 90.0, *map(float, range(100, 200, 10)), 200.0, 3_000.0]  # some lie in several rungs
+    cells = plan(spec, cuts=[CutCell("x", low, doubtful=False) for low in lows]).get_codec("x")
+    assert isinstance(rungs, OrderedCodec)
+    assert isinstance(cells, OrderedCodec)
+    values = pa.table({"x": weights()["person"]}).to_batches()[0].to_pydict()
+    columns = {"x": pa.array(values["x"])}
+    exact = np.bincount(cells.encode(columns)[0], minlength=cells.size)
+    looked = np.bincount(rungs.encode(columns)[0], minlength=rungs.size)
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(200):
+        noisy = exact + rng.normal(0, 100, cells.size)
+        pooled = pool_rungs(noisy, 100.0, cells, rungs, look(looked + rng.normal(0, 100, rungs.size), 100.0)["x"])
+        inside = slice(cells.size // 2 - 4, cells.size // 2 + 3)
+        for by_rungs, counts in ((False, noisy), (True, pooled)):
+            errors[by_rungs].append(float((counts - exact)[inside].sum()) ** 2)
+    assert np.mean(errors[True]) < 0.7 * np.mean(errors[False])
+    settled = pool_rungs(exact, 1e-3, cells, rungs, look(looked, 100.0)["x"])
+    np.testing.assert_allclose(settled, exact, atol=1)
+
+
+def test_a_column_of_few_values_has_no_first_look() -> None:
+    few, more = ({"kind": "integer", "min": 0, "max": most} for most in (127, 128))
+    spec = make_spec(columns={"few": few, "more": more})
+    assert [codec.attribute for codec in list_looked_at(plan(spec))] == ["more"]

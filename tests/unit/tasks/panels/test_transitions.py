@@ -8,7 +8,7 @@ import pytest
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels import transition_codes
 from privsyn.tasks.panels.gaps import Gaps
-from privsyn.tasks.panels.link_rows import Places, fit_to_shares
+from privsyn.tasks.panels.link_rows import Places, draw_codes, fit_to_shares
 from privsyn.tasks.panels.transition_codes import refine_weights
 from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves, project_to_sum
 
@@ -98,6 +98,26 @@ def test_values_that_stay_keep_their_place_and_others_come_near_it() -> None:
     assert np.corrcoef(old[~stayed], new[~stayed])[0, 1] > 0.1
     assert new.min() >= 0
     assert new.max() < 1
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_next_values_keep_the_correlation_that_values_inside_codes_have(skewed: bool) -> None:
+    rng = np.random.default_rng(1)
+    pairs = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 20_000)
+    pairs = np.exp(pairs) if skewed else pairs
+    values = np.sort(pairs.ravel()).reshape(5, -1)  # five codes, equally frequent
+    before, after = (np.searchsorted(values[1:, 0], column, side="right").astype(np.uint8) for column in pairs.T)
+    joint = np.zeros((5, 5))
+    np.add.at(joint, (before, after), 1.0)
+    transition = Transition(joint.sum(axis=1) / joint.sum(), joint / joint.sum(axis=1, keepdims=True), np.zeros(5), 0.0)
+    places, old = Places(transition, ordered=True), rng.random(len(before))
+    code = draw_codes(transition.next_codes, before, rng, places.rank(before, old, rng))
+    new, _ = places.draw(before, old, code, rng)
+    for chosen in range(5):  # values inside each code are as frequent as they were
+        assert np.histogram(new[code == chosen], 10, (0, 1))[0].std() < 2
+    read = lambda codes, at: values[codes, (at * values.shape[1]).astype(int)]  # noqa: E731
+    kept = np.corrcoef(read(before, old), read(code, new))[0, 1] / np.corrcoef(*pairs.T)[0, 1]
+    assert 0.95 < kept < 1.08
 
 
 def test_gaps_stay_inside_the_order_and_leave_room_for_the_other_rows() -> None:
