@@ -406,6 +406,7 @@ def _list_linked_cases() -> list[Case]:
             (*LINKED, "cell_counts", "trend_scores", "measure_sets"),
             make_households,
             Structure("hid"),
+            few=120,
             found=(FOUND["cell_counts"],),
         ),
         Case(
