@@ -50,8 +50,12 @@ CROWDED, LONE = 0.1, 0.75
 """Largest shares of the rows in half of an equal bin, and in a rung.  Above them, equal bins between the bounds may be
 too wide for the data."""
 
-CLEARLY_CROWDED = 8.0
-"""Rows of half an equal bin, in standard deviations of the one-way's noise, below which finer bins do not help."""
+NARROW = 0.125
+"""Largest width of the rungs with rows, as a share of the bounds' width, at which bounds may be much too wide."""
+
+CLEARLY_CROWDED, CROWDED_IN_FITTING_BOUNDS = 8.0, 24.0
+"""Rows of half an equal bin, in standard deviations of the one-way's noise, below which finer bins do not help: where
+bounds may be much too wide, and elsewhere."""
 
 BEYOND = 1
 """Rungs outside the outermost rung with rows that are not doubtful: a coarse look misses the ends of tails."""
@@ -106,9 +110,14 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     own = np.isin(codes, codec.cells.points)
     standing = _find_standing(noisy[codes] / query.sigma, ~own)
     total = max(float(counts[standing & several].sum()), 1.0)
-    lone = counts[several & standing].max(initial=0.0) > LONE * total
+    possible = float(noisy[codes][several].sum()) - query.sigma * math.sqrt(several.sum())  # rows of faint rungs too
+    low, high = codec.bounds
+    span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
+    narrow = span < NARROW * (high - low)
+    lone = narrow and counts[several & standing].max(initial=0.0) > LONE * max(total, possible)
     shared = np.where(standing & ~own, counts, 0.0)
-    crowded = max(CROWDED * max(float(shared.sum()), 1.0), CLEARLY_CROWDED * sigma)
+    clearly = sigma * (CLEARLY_CROWDED if narrow else CROWDED_IN_FITTING_BOUNDS)
+    crowded = max(CROWDED * max(float(shared.sum()), 1.0), clearly)
     hidden = standing.any() and not shared.any()  # most rows have values with cells of their own; noise hides the rest
     if not lone and not hidden and _estimate_fullest(codec, rungs, shared) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
@@ -125,7 +134,6 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     edges: dict[float, bool] = {}
     after_one_value = False
     origin, step = codec.frame
-    span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
     least = codec.least_part if span >= LEAST_PARTS * codec.least_part else 0.0
     for rung, count, stands, inside, splits in zip(rungs, counts, standing, body, several, strict=True):
         if not inside or not splits:

@@ -134,6 +134,21 @@ def test_cells_never_have_fewer_rows_than_noise_would_hide(sigma: float) -> None
     assert inside <= max(2 * 9_000 / (NOISE_A_PART * sigma), 1)
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        # noise hides most values, so that one seems to hold nearly all rows
+        ({"kind": "integer", "min": 20, "max": 200}, {33: 2_400, 50: 900, 85: 900, 110: 900, 140: 900, 180: 900}),
+        # one rung holds most rows, but it is half of the bounds
+        ({"kind": "integer", "min": 0, "max": 2**20}, dict.fromkeys(range(530_000, 1_040_000, 5_000), 90.0)),
+    ],
+)
+def test_a_rung_that_seems_to_hold_most_rows_of_bounds_that_fit_is_not_split(
+    column: dict[str, Any], values: dict[int, float]
+) -> None:
+    assert len(choose(column, values, 444.0, 131.0)) == 1
+
+
 def test_bounds_that_fit_keep_the_cells_of_the_column() -> None:
     spread = dict.fromkeys(range(0, 10_000, 100), 100.0)
     (only,) = choose({"kind": "integer", "min": 0, "max": 9_999}, spread, 10.0, 10.0)
