@@ -25,6 +25,7 @@ from privsyn.engine.step import Step, release_steps
 from privsyn.engine.step_list import list_looks
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.rung_steps import COUNT_RUNGS
 from privsyn.storage.released_files import (
     CUTS_FILE,
     check_released_file,
@@ -36,9 +37,9 @@ from privsyn.storage.released_files import (
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
-from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
+from privsyn.tasks.estimation.noisy import count_marginals, pool_answers, read_answers, read_receipts
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
-from privsyn.tasks.estimation.rungs import read_cuts
+from privsyn.tasks.estimation.rungs import RungCounts, read_cuts
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, KnownTotals
 from privsyn.tasks.panels.choose_rows import draw_one_row_each
 from privsyn.tasks.rules.compiled_rules import CompiledRules
@@ -305,15 +306,28 @@ class ReleasedCounts:
         """Look at single values -> the file of its counts, without its extension; empty without such looks."""
         return self._list_files_of(LookKind.VALUES)
 
+    @cached_property
+    def rungs(self) -> dict[str, RungCounts]:
+        """Attribute -> the first look at its rungs; empty without such a look."""
+        name = COUNT_RUNGS.published["noisy"].name
+        if self._place(name) not in self.manifest.files:  # the cells are equal, or an earlier release's
+            return {}
+        queries = read_receipts(self.read(COUNT_RUNGS.published["receipts"].name))
+        answers = read_answers(self.read(name), queries)
+        return {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
+
     def _list_files_of(self, kind: LookKind) -> dict[str, str]:
         looks = {look.name for look in list_looks(self.steps, kind)}
         return {name: file for name, file in self.noisy_files.items() if name in looks}
 
+    def _place(self, name: str) -> str:
+        """Return a file's place in the folder; marginals of a further table have a folder of its name."""
+        further = self._is_further and name.startswith("marginals/")
+        return name.replace("/", f"/{self.child_table}/", 1) if further else name
+
     def read(self, name: str) -> pa.Table:
         """Return a table of the folder.  Raises RequestError unless the file matches its hash in the manifest."""
-        if self._is_further and name.startswith("marginals/"):
-            name = name.replace("/", f"/{self.child_table}/", 1)
-        content = check_released_file(self.folder, self.manifest, name, FIELD).read_bytes()
+        content = check_released_file(self.folder, self.manifest, self._place(name), FIELD).read_bytes()
         # Not read_table: a thread of its scanner can outlive the interpreter, which then ends with SIGABRT.
         return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 

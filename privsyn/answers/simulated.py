@@ -31,11 +31,12 @@ from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.question_language import split_formula, strip_quotes
 from privsyn.engine.memory import MemoryRun, Tables
 from privsyn.pipelines.named_sets import MERGES_FILE
-from privsyn.pipelines.rung_steps import CHOOSE
+from privsyn.pipelines.rung_steps import CHOOSE, RUNG_COUNTS
 from privsyn.pipelines.value_steps import COUNTED_FILE
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import Recode, recode_to_table, with_one_ways
-from privsyn.tasks.estimation.rungs import tabulate_cuts
+from privsyn.tasks.estimation.rungs import RungCounts, pool_looks, share_rungs, tabulate_cuts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.sample_estimates import fit_least_squares, fit_logistic
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -81,7 +82,9 @@ def make_replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     """Return one release of the model; a function of the released folder and ``seed``."""
     noise = SeededNoise(seed)
     measured = {n: [_measure_again(released, c, noise) for c in every] for n, every in released.measured.items()}
-    return remake_rows(released, measured, sums=_ask_sums_again(released, recode_by(released, measured), noise))
+    rungs = _count_rungs_again(released, noise)
+    sums = _ask_sums_again(released, recode_by(released, measured, rungs), noise)
+    return remake_rows(released, measured, sums=sums, rungs=rungs)
 
 
 def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
@@ -104,12 +107,14 @@ def remake_rows(
     measured: Mapping[str, Sequence[Counts]],
     mechanism: AnyMechanism | None = None,
     sums: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
+    rungs: Mapping[str, RungCounts] | None = None,
 ) -> pa.Table:
     """Return the rows that the release's own steps make from the counts ``measured`` instead of its own.
 
     From its own counts they make its own rows.
 
-    ``mechanism``: other options for these steps; ``sums``: trend look, or step that asked sums -> other noisy sums.
+    ``mechanism``: other options for these steps; ``sums``: trend look, or step that asked sums -> other noisy sums;
+    ``rungs``: attribute -> other counts of the first look.
     """
     tables_by_step: dict[str, Tables] = {
         name: {
@@ -135,7 +140,12 @@ def remake_rows(
         tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     if any(step.cuts for step in released.steps):
         tables_by_step[CHOOSE] = {"cuts": tabulate_cuts(released.request.cuts)}
-    recode = recode_by(released, measured)
+    looked = released.rungs if rungs is None else rungs
+    tables_by_step[RUNG_COUNTS] = {
+        "noisy": noisy.tabulate_answers([np.rint(y).astype(np.int64) for _, y in looked.values()]),
+        "receipts": noisy.tabulate_receipts([query for query, _ in looked.values()]),
+    }
+    recode = recode_by(released, measured, looked)
     tables_by_step["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
     start = next(i for i, step in enumerate(released.steps) if step.name == "refine_codes")
     known_steps = (replace(step, inputs=()) for step in released.steps[:start] if step.name in tables_by_step)
@@ -148,12 +158,16 @@ def remake_rows(
     return rows
 
 
-def recode_by(released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]]) -> Recode:
-    """Return the release's codes with the first one-ways of ``measured``."""
+def recode_by(
+    released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]], rungs: Mapping[str, RungCounts] | None = None
+) -> Recode:
+    """Return the release's codes with the first one-ways of ``measured`` and a first look; its own by default."""
     one_ways = next(iter(measured.values()))
+    looks = released.rungs if rungs is None else rungs
+    pooled = pool_looks(released.encoding, looks, [(c.attributes[0], c.sigma, c.counts) for c in one_ways])
     return with_one_ways(
         released.recode,
-        {c.attributes[0]: c.counts for c in one_ways},
+        {c.attributes[0]: y for c, y in zip(one_ways, pooled, strict=True)},
         {c.attributes[0]: c.sigma for c in one_ways},
         released.encoding.binning,
     )
@@ -189,6 +203,18 @@ def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise
         exact = count_exactly(rows, queries, 1, {a: r.score for a, r in ranks.items()})
         sums[name] = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
     return sums
+
+
+def _count_rungs_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, RungCounts]:
+    """Return the first look at the model's rows, with new noise of the same scale; a cell's rows lie evenly in it."""
+    again, uncut = {}, released.encoding.uncut or released.encoding
+    before = {codec.attribute: codec for codec in uncut.codecs}
+    for a, (query, y) in released.rungs.items():
+        codec, rungs = released.codecs[a], before[a]
+        assert isinstance(codec, OrderedCodec) and isinstance(rungs, OrderedCodec)  # noqa: S101 - these have rungs
+        exact = np.bincount(read_row_codes(released, a), minlength=codec.size) @ share_rungs(codec, rungs)
+        again[a] = query, exact + noise.draw(query.sigma, len(y))
+    return again
 
 
 def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:

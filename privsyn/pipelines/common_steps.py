@@ -6,11 +6,10 @@ The last steps, from consistency to the synthetic table, are in privsyn/pipeline
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +38,8 @@ from privsyn.engine.step import (
 )
 from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
-from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
-from privsyn.tasks.estimation.rungs import expect_chosen_cells, pool_rungs
+from privsyn.tasks.estimation.rungs import expect_chosen_cells, pool_looks
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -175,22 +173,6 @@ ONE_WAYS = ReleaseStep(
 )
 
 
-def pool_first_look(
-    request: Request, inputs: Inputs, queries: Sequence[Query], answers: Sequence[NDArray[Any]]
-) -> list[NDArray[Any]]:
-    """Return the one-ways with the rungs' counts of the first look pooled in, if there was one."""
-    pooled = {q.attributes[0]: (q.sigma, y) for q, y in zip(queries, answers, strict=True)}
-    uncut = request.encoding.uncut or request.encoding
-    before, after = (
-        {c.attribute: c for c in plan.codecs if isinstance(c, OrderedCodec)} for plan in (uncut, request.encoding)
-    )
-    for look in zip(*inputs.noisy("cell_counts"), strict=True) if inputs.has("cell_counts.noisy") else ():
-        a = look[0].attributes[0]
-        sigma, y = pooled[a]
-        pooled[a] = sigma, pool_rungs(y, sigma, after[a], before[a], look)
-    return [y for _, y in pooled.values()]
-
-
 def compress_by_one_ways(
     request: Request,
     inputs: Inputs,
@@ -199,7 +181,10 @@ def compress_by_one_ways(
 ) -> Recode:
     """Return the recoding by the noisy one-ways; ``least``: the smallest number of codes per attribute."""
     queries, answers = inputs.noisy("one_way_marginals")
-    answers = pool_first_look(request, inputs, queries, answers)
+    looked = inputs.noisy("cell_counts") if inputs.has("cell_counts.noisy") else ((), ())
+    looks = {q.attributes[0]: (q, y) for q, y in zip(*looked, strict=True)}
+    one_ways = [(q.attributes[0], q.sigma, y) for q, y in zip(queries, answers, strict=True)]
+    answers = pool_looks(request.encoding, looks, one_ways)
     prior, binning = request.public.prior, request.encoding.binning
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
     return request.public.add_known_codes(compress(answers, queries, binning, settings, least))

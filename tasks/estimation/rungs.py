@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
+
+RungCounts: TypeAlias = tuple[Query, NDArray[Any]]
+"""The noisy counts of a column's rungs, and the query that asked for them."""
 
 STANDS, STANDS_APART = 3.0, 5.0
 """Least noisy count of a rung with rows, in standard deviations of its noise: near the clearest rungs, and elsewhere,
@@ -191,15 +194,19 @@ def _estimate_fullest(codec: OrderedCodec, rungs: Sequence[Bin], counts: NDArray
     return max(held.values(), default=0.0)
 
 
-def pool_rungs(
-    noisy: NDArray[Any], sigma: float, codec: OrderedCodec, rungs: OrderedCodec, look: tuple[Query, NDArray[Any]]
-) -> NDArray[np.float64]:
-    """Return the one-way of a column with the first look at its rungs pooled in, by least squares; shape (fine size,).
+def pool_looks(
+    plan: EncodingPlan, looks: Mapping[str, RungCounts], one_ways: Sequence[tuple[str, float, NDArray[Any]]]
+) -> list[NDArray[Any]]:
+    """Return the one-ways with the rungs' counts of the first look pooled in.
 
-    A rung counts the cells inside it again, with less noise than their sum.  Where a cell lies in several rungs, its
-    rows may lie anywhere in it: their shares vary as from a Dirichlet distribution of concentration EVENNESS.
+    ``looks``: attribute -> the look at its rungs; ``one_ways``: attribute, sigma and noisy counts in ``plan``'s codes.
     """
-    query, counts = look
+    uncut, cut = ({c.attribute: c for c in p.codecs if isinstance(c, OrderedCodec)} for p in (plan.uncut or plan, plan))
+    return [pool_rungs(y, sigma, cut[a], uncut[a], looks[a]) if a in looks else y for a, sigma, y in one_ways]
+
+
+def share_rungs(codec: OrderedCodec, rungs: OrderedCodec) -> NDArray[np.float64]:
+    """Return the share of each cell that lies in each rung, shape (fine size, rungs)."""
     shares = np.zeros((codec.size, rungs.size))
     shares[-1, -1] = 1.0  # null, if there is a code for it
     for code, cell in enumerate(codec.cells.fine):
@@ -209,7 +216,19 @@ def pool_rungs(
                 shares[code, rung] = cell.exact == other.exact and inside == 0 and other.low <= cell.low
             else:
                 shares[code, rung] = max(inside, 0.0) / (cell.high - cell.low)
-    shares /= shares.sum(axis=1, keepdims=True)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def pool_rungs(
+    noisy: NDArray[Any], sigma: float, codec: OrderedCodec, rungs: OrderedCodec, look: RungCounts
+) -> NDArray[np.float64]:
+    """Return the one-way of a column with the first look at its rungs pooled in, by least squares; shape (fine size,).
+
+    A rung counts the cells inside it again, with less noise than their sum.  Where a cell lies in several rungs, its
+    rows may lie anywhere in it: their shares vary as from a Dirichlet distribution of concentration EVENNESS.
+    """
+    query, counts = look
+    shares = share_rungs(codec, rungs)
     mass = np.maximum(noisy, 0.0) ** 2 / (1 + EVENNESS)
     unsure = np.diag(mass @ shares) - (shares.T * mass) @ shares
     gain = (
