@@ -31,7 +31,7 @@ from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.question_language import split_formula, strip_quotes
 from privsyn.engine.memory import MemoryRun, Tables
 from privsyn.pipelines.named_sets import MERGES_FILE
-from privsyn.pipelines.rung_steps import CHOOSE, RUNG_COUNTS
+from privsyn.pipelines.rung_steps import CHOOSE
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation import noisy
@@ -140,12 +140,7 @@ def remake_rows(
         tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     if any(step.cuts for step in released.steps):
         tables_by_step[CHOOSE] = {"cuts": tabulate_cuts(released.request.cuts)}
-    looked = released.rungs if rungs is None else rungs
-    tables_by_step[RUNG_COUNTS] = {
-        "noisy": noisy.tabulate_answers([np.rint(y).astype(np.int64) for _, y in looked.values()]),
-        "receipts": noisy.tabulate_receipts([query for query, _ in looked.values()]),
-    }
-    recode = recode_by(released, measured, looked)
+    recode = recode_by(released, measured, rungs)
     tables_by_step["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
     start = next(i for i, step in enumerate(released.steps) if step.name == "refine_codes")
     known_steps = (replace(step, inputs=()) for step in released.steps[:start] if step.name in tables_by_step)

@@ -181,8 +181,7 @@ def compress_by_one_ways(
 ) -> Recode:
     """Return the recoding by the noisy one-ways; ``least``: the smallest number of codes per attribute."""
     queries, answers = inputs.noisy("one_way_marginals")
-    looked = inputs.noisy("cell_counts") if inputs.has("cell_counts.noisy") else ((), ())
-    looks = {q.attributes[0]: (q, y) for q, y in zip(*looked, strict=True)}
+    looks = {q.attributes[0]: (q, y) for q, y in zip(*inputs.all_noisy(LookKind.RUNGS), strict=True)}
     one_ways = [(q.attributes[0], q.sigma, y) for q, y in zip(queries, answers, strict=True)]
     answers = pool_looks(request.encoding, looks, one_ways)
     prior, binning = request.public.prior, request.encoding.binning
@@ -202,6 +201,7 @@ COMPRESS_DOMAIN = Step(
     paper="line 2, section 5.3",
     kind=StepKind.POSTPROCESS,
     inputs=list_released_tables("one_way_marginals"),
+    look_kinds=(LookKind.RUNGS,),
     outputs={"recode": tables.RECODE},
     fields=COMPRESSION,
     reads=(KnowledgePart.PRIOR, KnowledgePart.KNOWN_CODES),

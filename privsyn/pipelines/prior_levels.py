@@ -37,7 +37,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE, publish_noisy
 from privsyn.pipelines.mechanism_parts import build_drawing_step, build_measurement, decode_from, weigh_evenly
-from privsyn.pipelines.one_shot import RECODE_ROWS
+from privsyn.pipelines.one_shot import COUNTS, RECODE_ROWS
 from privsyn.pipelines.synthesis_steps import MAKE_CONSISTENT, REFINE_CODES
 from privsyn.tasks.estimation import prior_levels
 from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, iterate_group_shares, sort_by_group
@@ -126,7 +126,7 @@ MEASURE_LARGE = build_measurement(
     title="Measure large groups",
     chosen="public_workload.large",
     look=LookDescription(counted="joint counts of related columns in the large groups", reason=ONE_CELL),
-    files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute innermost"),
+    files=publish_noisy("measured", COUNTS),
     limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
     "occur, and relations that were not counted come from it.",
 )

@@ -164,6 +164,5 @@ def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
 def _follow(step: Step, finer: Mapping[str, str]) -> Step:
     """Return the step with the cuts; ``finer``: table of codes -> the table in chosen cells to read instead."""
     replaced = {table: place for table, place in finer.items() if table in step.inputs}
-    looks = list_released_tables(RUNG_COUNTS) if "one_way_marginals.noisy" in step.inputs else ()
-    added: Any = dict.fromkeys((*step.inputs, CUTS, *looks, *replaced.values()))
+    added: Any = dict.fromkeys((*step.inputs, CUTS, *replaced.values()))
     return replace(step, inputs=tuple(added), cuts=CUTS, finer_inputs=replaced)
