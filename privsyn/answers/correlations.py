@@ -48,9 +48,9 @@ def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: floa
     linear = question.linear()
     if linear is None:
         return _answer_unmeasured(released, pair, z)
-    of_u, of_v = (locate_cells(question.cells, name) for name in pair)
-    (u, there_u), (v, there_v) = (of_u.middle, of_u.present), (of_v.middle, of_v.present)
-    half_u, half_v = (np.maximum(places.below, places.above) for places in (of_u, of_v))
+    u, *sides_u, inside_u, there_u = locate_cells(question.cells, pair[0])
+    v, *sides_v, inside_v, there_v = locate_cells(question.cells, pair[1])
+    half_u, half_v = np.maximum(*sides_u), np.maximum(*sides_v)
     counts = linear.cells * there_u * there_v
     rows = float(counts.sum())
     u, v = np.nan_to_num(u), np.nan_to_num(v)
@@ -58,7 +58,6 @@ def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: floa
         return _answer_undefined(pair)
     mean_u, mean_v = counts @ u / rows, counts @ v / rows
     du, dv = u - mean_u, v - mean_v
-    inside_u, inside_v = of_u.inside, of_v.inside
     var_u, var_v = counts @ (du**2 + inside_u) / rows, counts @ (dv**2 + inside_v) / rows
     if min(var_u, var_v) <= 0:
         return _answer_undefined(pair)

@@ -1,6 +1,6 @@
 """Counts, shares and means with intervals, from noisy counts of the columns if there are any, else from the model.
 
-Groups are by counted columns and by columns that rules compute, of rows or persons.
+Groups are levels of counted columns, or of columns that rules compute.
 
 The cells of one number column, with heavy cells split into counted single values and the rest.
 
@@ -213,9 +213,6 @@ def find_split_cells(cells: ColumnCells, selected_part: Floats) -> ValueCells | 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-LEAST_GAIN = 0.5
-"""A bound of a mean leaves out far cells if it is then at most this part as far from the estimate."""
-
 SHARED_LEAN_DEVIATION = 0.25
 """Standard deviation of the lean shared by all cells of a column, in half widths."""
 
@@ -409,10 +406,9 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
     """Return the mean of a column's numbers, without nulls, among the rows of each answer.
 
     The estimate is the synthetic rows' mean, which empty cells far from all rows do not move; the interval comes from
-    the noisy counts, widened to hold it.  Rows in a cell above the mean cannot lower it: the lower end leaves out the
-    highest cells where their noise costs more, and the upper end the lowest.
+    the noisy counts, widened to hold it.
     """
-    z, released, cells = compute_normal_factor(level), question.released, question.cells
+    z, cells = compute_normal_factor(level), question.cells
     places, limits = _list_number_cells(question, column)
     part = cells.fractions(question.where)
     labels, answers = cells.indicators(question.by)
@@ -423,27 +419,20 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
         return _answer_model_means(question, column, labels, shown, limits, level)
     bottom = sp.csr_matrix(answers.multiply(part * places.present))
     middle, rows = np.nan_to_num(places.middle), _average_rows(question, column)[0][shown]
-    of_counts = _compute_mean(linear, sp.csr_matrix(bottom.multiply(middle)), bottom)
-    mean = np.clip(np.where(np.isfinite(rows), rows, of_counts), *limits)
+    top = sp.csr_matrix(bottom.multiply(middle))
+    mean = np.clip(np.where(np.isfinite(rows), rows, _compute_mean(linear, top, bottom)), *limits)
     other = _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
     other = other + _split_null(linear, sp.csr_matrix(answers.multiply(part)), middle, places.present, mean)
     if question.population:
-        everything = sp.csr_matrix(bottom.multiply(middle))
-        other = np.hypot(other, np.sqrt(_sum_squares(linear, everything, bottom, middle, places.inside)))
+        other = np.hypot(other, np.sqrt(_sum_squares(linear, top, bottom, middle, places.inside)))
     below, above = (other + compute_placement(linear.cells, bottom, reach) for reach in (places.below, places.above))
-    low, high = np.empty(len(labels)), np.empty(len(labels))
-    for i in range(len(labels)):
-        one, apart = bottom[i], middle - mean[i]
-        ends = []
-        for sign, doubt in ((1.0, below), (-1.0, above)):
-            top = one.multiply(apart)
-            if cells.fine:
-                top = top.multiply(_find_near_cells(released.recode[cells.columns[0]], top.toarray()[0], sign, z))
-            ends.append(_compute_ratio(linear, sp.csr_matrix(top), one, doubt[i : i + 1], z))
-        low[i], high[i] = mean[i] + ends[0][2][0], mean[i] + ends[1][3][0]
+    sums = linear.estimate(top), linear.estimate(bottom)
+    variance, joint, of_rows = (linear.covariance(*pair) for pair in ((top, top), (top, bottom), (bottom, bottom)))
+    low = compute_ratio(*sums, (variance + below**2, joint, of_rows), z)[2]
+    high = compute_ratio(*sums, (variance + above**2, joint, of_rows), z)[3]
     low, high = np.clip(np.minimum(low, mean), *limits), np.clip(np.maximum(high, mean), *limits)
     means = np.where(np.isnan(low), np.nan, mean), (high - low) / (2 * z), low, high
-    return Estimates(labels, *means, _name_source(above))
+    return Estimates(labels, *means, _name_source(np.maximum(below, above)))
 
 
 def _average_rows(question: Question, column: str) -> tuple[Floats, Floats]:
@@ -454,26 +443,6 @@ def _average_rows(question: Question, column: str) -> tuple[Floats, Floats]:
     rows = sum_rows(released, *names, present.astype(np.float64))
     with np.errstate(all="ignore"):
         return sum_rows(released, *names, np.nan_to_num(values)) / rows, rows
-
-
-def _find_near_cells(recode: AttributeRecode, distances: Floats, sign: float, z: float) -> Bools:
-    """Return which cells to keep in a sum of distances from the mean, shape (cells,), for a bound of one side.
-
-    ``distances``: weight times distance of every cell; ``sign``: the side whose far cells may go, 1 for above.  Without
-    them the sum can only be further on the other side.  Cells go if their
-    fitted rows cost less than their noise, and only if the bound gets twice as sharp.  The choice sees the noise, so a
-    smaller gain may be chance.
-    """
-    order = np.argsort(-sign * distances, kind="stable")
-    far = order[sign * distances[order] > 0]
-    lost = np.append(0.0, np.cumsum(np.abs(distances[far]) * np.maximum(recode.estimate[far], 0.0)))
-    noise = np.append(0.0, np.cumsum(distances[far] ** 2 * recode.variance[far]))
-    left = np.maximum(distances**2 @ recode.variance - noise, 0.0)
-    cost = lost + z * np.sqrt(left)
-    near = np.ones(len(distances), dtype=bool)
-    if cost.min() < LEAST_GAIN * cost[0]:
-        near[far[: int(np.argmin(cost))]] = False
-    return near
 
 
 class CellPlaces(NamedTuple):
@@ -513,16 +482,14 @@ def locate_cells(cells: ColumnCells, column: str) -> CellPlaces:
     centres, halves = (lowest + highest) / 2, (highest - lowest) / 2
     middle = cells.spread(column, centres)
     if cells.fine:
-        below = above = halves
-        inside = halves**2 / 3
+        below, above, inside = halves, halves, halves**2 / 3
     else:
         recode = released.recode[column]
         inside = np.maximum(cells.spread(column, centres**2 + halves**2 / 3) - middle**2, 0.0)
         least, most = find_code_ends(recode, lowest, highest)
         spread = np.sqrt(3 * (inside + _compute_middle_variance(recode, centres, middle)))
-        below, above = (
-            np.minimum(np.where(np.isfinite(least), x, 0.0), spread) for x in (middle - least, most - middle)
-        )
+        below = np.where(np.isfinite(least), np.minimum(middle - least, spread), 0.0)
+        above = np.where(np.isfinite(least), np.minimum(most - middle, spread), 0.0)
     axis = cells.columns.index(column)
     form = [-1 if i == axis else 1 for i in range(len(cells.shape))]
 

@@ -421,8 +421,8 @@ def test_a_means_interval_holds_the_estimate_and_ends_at_the_columns_bounds(monk
         (-80.0, -50.0, (estimate - 80.0, estimate)),
         (np.nan, np.nan, (np.nan, np.nan)),
     ):
-        figures = tuple(np.array([figure]) for figure in (0.0, 1.0, below, above))
-        monkeypatch.setattr(counted, "_compute_ratio", lambda *_args, figures=figures: figures)
+        figures = tuple(np.array([figure]) for figure in (0.0, 1.0, estimate + below, estimate + above))
+        monkeypatch.setattr(counted, "compute_ratio", lambda *_args, figures=figures: figures)
         mean = answer_means(question, "income", 0.95)
         found = [float(each[0]) for each in (mean.low, mean.high)]
         assert found == pytest.approx(expected, nan_ok=True)
