@@ -207,15 +207,16 @@ def pool_looks(
 
 def share_rungs(codec: OrderedCodec, rungs: OrderedCodec) -> NDArray[np.float64]:
     """Return the share of each cell that lies in each rung, shape (fine size, rungs)."""
+    low, high, exact = (np.array([getattr(c, n) for c in codec.cells.fine])[:, None] for n in ("low", "high", "exact"))
+    other_low, other_high, other_exact = (
+        np.array([getattr(r, n) for r in rungs.cells.fine]) for n in ("low", "high", "exact")
+    )
+    inside, width = np.minimum(high, other_high) - np.maximum(low, other_low), high - low
+    point = (exact == other_exact) & (inside == 0) & (other_low <= low)
+    part = np.maximum(inside, 0.0) / np.where(width > 0, width, 1.0)
     shares = np.zeros((codec.size, rungs.size))
     shares[-1, -1] = 1.0  # null, if there is a code for it
-    for code, cell in enumerate(codec.cells.fine):
-        for rung, other in enumerate(rungs.cells.fine):
-            inside = min(cell.high, other.high) - max(cell.low, other.low)
-            if cell.exact or other.exact or cell.high == cell.low:
-                shares[code, rung] = cell.exact == other.exact and inside == 0 and other.low <= cell.low
-            else:
-                shares[code, rung] = max(inside, 0.0) / (cell.high - cell.low)
+    shares[: len(low), : len(other_low)] = np.where(exact | other_exact | (width == 0), point, part)
     return shares / shares.sum(axis=1, keepdims=True)
 
 

@@ -98,9 +98,12 @@ class Linker:
         self._panel, codec = plan.get_order()
         assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
-        self._transitions = {True: transitions, False: {a: t.reverse() for a, t in transitions.items()}}
         self._following = plan.following
-        self._ordered = {a for a in plan.following if isinstance(plan.get_codec(a), OrderedCodec)}
+        ordered = {a: isinstance(plan.get_codec(a), OrderedCodec) for a in plan.following}
+        self._places = {
+            forward: {a: Places(t if forward else t.reverse(), ordered[a]) for a, t in transitions.items()}
+            for forward in (True, False)
+        }
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
@@ -159,17 +162,17 @@ class Linker:
         self, persons: _Persons, now: _Rows, remaining: Integers, rng: np.random.Generator, *, forward: bool
     ) -> _Rows:
         """Return the rows after ``now``, or before; ``remaining``: how many more rows each person has beyond them."""
-        transitions = self._transitions[forward]
+        by_attribute = self._places[forward]
         allows = partial(self._allow_steps, persons, now, forward=forward) if self._allowed.of_steps else None
         step = persons.gaps.move(now.step, remaining, rng, forward=forward, allows=allows)
         position = now.position + (1 if forward else -1)
         find_allowed = partial(self._find_allowed, persons, now, step, forward=forward)
         codes: dict[str, Codes] = {}
-        joints, inside = {}, {a: Places(t, a in self._ordered) for a, t in transitions.items()}
+        joints = {}
         for a in self._following:
-            ranks = inside[a].rank(now.codes[a], now.places[a], rng)
-            codes[a], joint = draw_next(transitions[a].next_codes, now.codes[a], find_allowed(a, codes), rng, ranks)
-            joints[a] = joint, transitions[a].sigma * len(step)
+            transition, ranks = by_attribute[a].transition, by_attribute[a].rank(now.codes[a], now.places[a], rng)
+            codes[a], joint = draw_next(transition.next_codes, now.codes[a], find_allowed(a, codes), rng, ranks)
+            joints[a] = joint, transition.sigma * len(step)
         fixed_codes = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
         fit_relations(
@@ -177,10 +180,11 @@ class Linker:
         )
         for number, a in enumerate(self._following):
             before = {b: codes[b] for b in self._following[:number]}
-            redraw_forbidden(codes[a], transitions[a].next_codes, now.codes[a], find_allowed(a, before), rng)
+            next_codes = by_attribute[a].transition.next_codes
+            redraw_forbidden(codes[a], next_codes, now.codes[a], find_allowed(a, before), rng)
         places, stays = {}, {}
         for a in self._following:
-            places[a], stays[a] = inside[a].draw(now.codes[a], now.places[a], codes[a], rng)
+            places[a], stays[a] = by_attribute[a].draw(now.codes[a], now.places[a], codes[a], rng)
         return _Rows(now.person, position, step, codes, places, stays)
 
     def _allow_steps(
@@ -519,9 +523,8 @@ class Places:
         away, moves = expected - expected[0], t.moves - expected[0]
         follows = np.clip((away * moves).sum(axis=2) / np.maximum((away**2).sum(axis=2), 1e-300), 0.0, 1.0)
         off = ((follows[..., None] * away - moves) ** 2).sum(axis=2)
-        ways = [
-            np.where((tried * way >= 0)[:, None], off, np.inf) for way in (1, -1)
-        ]  # a code in the middle shows none
+        # a code in the middle does not show the sign, so all codes have the same
+        ways = [np.where((tried * way >= 0)[:, None], off, np.inf) for way in (1, -1)]
         best = min(ways, key=lambda way: float(way.min(axis=0) @ t.shares)).argmin(axis=0)
         return tried[best], follows[best, np.arange(size)]
 

@@ -64,18 +64,6 @@ class Transition:
         moves[lost], stays[lost] = 0.0, 1.0
         return Transition(arrive / max(arrive.sum(), 1e-12), moves, stays, self.sigma)
 
-    def correlate_moves(self) -> float:
-        """Return the normal-score correlation between the two codes of rows whose fine code changes, below 1."""
-        joint = self.shares[:, None] * self.moves
-        total = joint.sum()
-        if total <= 1e-9:
-            return 0.0
-        joint = joint / total
-        rows, columns = joint.sum(axis=1), joint.sum(axis=0)
-        x, y = compute_scores(rows), compute_scores(columns)
-        spread = np.sqrt((rows @ x**2) * (columns @ y**2))
-        return float(np.clip((x @ joint @ y) / spread, -MOST_CORRELATION, MOST_CORRELATION)) if spread > 1e-9 else 0.0
-
 
 def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: float, ordered: int = 0) -> Transition:
     """Estimate transitions from noisy ``counts``, shape (k, k + 1); the last column counts the same fine code.
