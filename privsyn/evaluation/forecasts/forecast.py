@@ -24,6 +24,8 @@ from privsyn.answers.released_counts import MemoryCounts
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
+from privsyn.data_contracts.columns import DateColumn, DatetimeColumn
+from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns
@@ -239,11 +241,7 @@ class Forecast:
             cells = [
                 f"{format_percent(c.misplaced)} {c.words}"
                 + ("" if c.codes is None else f", {_format_codes(c.codes)} codes")
-                + (
-                    ""
-                    if c.mean_error is None
-                    else f"\n±{_format_two_digits(c.mean_error)}{' days' if c.in_days else ''}"
-                )
+                + ("" if c.mean_error is None else f"\n±{_format_two_digits(c.mean_error)}" + " days" * c.in_days)
                 for c in columns
             ]
             rows.append([columns[0].column, *cells])
@@ -487,15 +485,18 @@ def _forecast_at(
     spec: ReleaseSpec, epsilon: float, several: Sequence[ReleaseQuality], unknown: Sequence[str], *, made_up: bool
 ) -> AtEpsilon:
     first = several[0]
+    errors = {n: _compute_known(f.mean_errors.get(n) for f in several) for n in first.noise if n not in unknown}
+    in_days = {name for name, column in spec.columns.items() if isinstance(column, DateColumn | DatetimeColumn)}
+    errors |= {n: error / RESOLUTION_SECONDS["day"] for n in in_days if (error := errors.get(n)) is not None}
     columns = tuple(
         ColumnForecast(
             name,
             _compute_mean(f.noise[name] for f in several),
             _compute_mean(f.misplaced[name] for f in several),
-            None if name in unknown else _compute_known(f.mean_errors.get(name) for f in several),
+            errors.get(name),
             _compute_mean(f.codes[name] for f in several) if name in first.codes else None,
             _compute_root_mean_square([f.mean_shifts[name] for f in several]) if name in first.mean_shifts else None,
-            in_days=name in first.in_days,
+            in_days=name in in_days,
         )
         for name in first.noise
     )
@@ -619,7 +620,7 @@ class ReleaseQuality:
 
     ``noise``: column -> standard deviation of the noise of a bin's count, in records.
     ``misplaced``: column -> share of rows in a wrong bin.
-    ``mean_errors``: column of numbers -> standard error of its mean; ``in_days``: the columns whose unit is a day.
+    ``mean_errors``: column of numbers -> standard error of its mean; of dates and moments in seconds.
     ``mean_shifts``: ordered column -> error of its mean, in standard deviations.
     ``seen``: strength that as many pairs reach as were measured, None if no pair was measured.
     ``pairs``: number of measured pairs.
@@ -635,7 +636,6 @@ class ReleaseQuality:
     noise: dict[str, float]
     misplaced: dict[str, float]
     mean_errors: dict[str, float]
-    in_days: frozenset[str]
     mean_shifts: dict[str, float]
     seen: float | None
     pairs: int
@@ -711,7 +711,6 @@ def simulate_figures(
         noise={name: noise for name, noise in _draw_noise(released).items() if name not in above},
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_average_errors(released),
-        in_days=frozenset(_list_columns_in_days(released)),
         mean_shifts={
             name: _compute_shift(codec, real.column(name), synthetic.column(name))
             for codec in encoding.codecs
@@ -746,15 +745,7 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
         if released.reach[name] is not None and released.codecs[name].in_order:
             answer = answer_means(Question.of(released, (), None, (name,)), name, _LEVEL)
             errors[name] = float(answer.std_error[0]) if len(answer.std_error) else float("nan")
-    return errors | {name: errors[name] / 86_400 for name in _list_columns_in_days(released) if name in errors}
-
-
-def _list_columns_in_days(released: MemoryCounts) -> list[str]:
-    """Return the dates and moments, whose answers are in seconds and whose forecasts are in days."""
-    kinds = {name: codec.ranges().get(name) for name, codec in released.codecs.items()}
-    return [
-        n for n, r in kinds.items() if r is not None and (pa.types.is_date(r.type) or pa.types.is_timestamp(r.type))
-    ]
+    return errors
 
 
 def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) -> float:
