@@ -33,7 +33,7 @@ from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.public_files import compute_sha256
+from privsyn.storage.named_files import compute_sha256
 
 STRONG = 0.2
 """Real rank correlation above which a pair counts for *kept*."""

@@ -30,7 +30,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
-from privsyn.specs.public_files import compute_sha256
+from privsyn.storage.named_files import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
 

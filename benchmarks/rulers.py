@@ -70,7 +70,7 @@ from benchmarks.rules import RULES, rules_of
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import find_names
-from privsyn.specs.public_files import with_public_inputs
+from privsyn.specs.spec_file import load_content
 
 HERE = Path(__file__).parent
 STORE = HERE / "rulers.jsonl"
@@ -152,8 +152,7 @@ def nist_spec(public: PublicTable, method: str, epsilon: float) -> ReleaseSpec:
     if method == PLAIN:
         return spec
     kept = [r for r in rules_of("national2019") if "never" in r and set(find_names(r["never"])) <= {*public.columns}]
-    ruled = ReleaseSpec.model_validate({**spec.model_dump(exclude_unset=True), "rules": kept})
-    return with_public_inputs(ruled, RULES)
+    return load_content({**spec.model_dump(exclude_unset=True), "rules": kept}, RULES)
 
 
 def read_report(folder: Path) -> tuple[dict[str, float], str]:

@@ -44,8 +44,8 @@ from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprint
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
-from privsyn.specs.public_files import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
+from privsyn.storage.named_files import locate_public_file
 from privsyn.storage.records import read_note, write_json
 from privsyn.storage.released_files import read_manifest_if_readable
 from privsyn.tasks.privacy.accountant import cap_accountant

@@ -21,7 +21,8 @@ from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprint
 from privsyn.ledgers.ledger import Ledger
 from privsyn.sources.private_table import Source
 from privsyn.sources.rows_fingerprint import compute_lines_fingerprint, compute_rows_fingerprint
-from privsyn.specs.public_files import check_file, compute_sha256, open_shared_columns
+from privsyn.specs.public_files import open_shared_columns
+from privsyn.storage.named_files import check_file, compute_sha256
 from privsyn.storage.records import PublicInputsRecord, Records, RefusedInput
 from privsyn.storage.store import Store
 

@@ -38,9 +38,9 @@ from privsyn.specs.facts import Dictionary, Facts, Scalar, list_values
 from privsyn.specs.messages import DATASET_RULE, from_validation
 from privsyn.specs.private_guesses import guess_csv_kinds, list_categories
 from privsyn.specs.proposed_rules import propose_rules
-from privsyn.specs.public_files import refuse_private_file
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
+from privsyn.storage.named_files import refuse_private_file
 from privsyn.storage.table_files import (
     File,
     detect_delimiter,
@@ -149,7 +149,7 @@ def read_public_dictionary(
     """
     refuse_url(dictionary, DICTIONARY)
     places = tuple(str(data) for data in private if isinstance(data, str | os.PathLike) and not is_url(data))
-    refuse_private_file(dictionary, places, Path(), DICTIONARY)
+    refuse_private_file(dictionary, places, DICTIONARY)
     codebook = read_dictionary(dictionary, table.stem)
     spelled = compose_names(codebook.columns)
     codebook = replace(codebook, columns={spelled[name]: facts for name, facts in codebook.columns.items()})

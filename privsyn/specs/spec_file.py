@@ -20,11 +20,13 @@ from pydantic import ValidationError
 
 from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.messages import KINDS, drop_table, format_place, get_model, suggest_name
 from privsyn.specs.public_files import with_public_inputs
 from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
+from privsyn.storage.released_files import NOT_KNOWN
 
 SECTION = "defaults"
 
@@ -138,11 +140,7 @@ def load_spec(path: Path) -> ReleaseSpec:
     is refused.  Reads only this file and the public tables that its rules, totals and prior name.
     """
     path = Path(path)
-    folder = path.absolute().parent
-    document = read_yaml(path)
-    spec = _validate(document)
-    placed = _set_data(spec, folder)
-    return with_public_inputs(placed, folder)
+    return with_public_inputs(_validate(read_yaml(path), path.absolute().parent))
 
 
 def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
@@ -155,7 +153,7 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
         name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()
     }
     if isinstance(spec, Mapping):
-        content = deepcopy(to_plain_values(spec))
+        content = to_plain_values(spec)
     elif isinstance(spec, str | Path | ReleaseSpec):
         loaded = spec if isinstance(spec, ReleaseSpec) else load_spec(Path(spec))
         if not any(stated_changes.values()):
@@ -171,7 +169,16 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return with_public_inputs(check_spec_content(content), Path())
+    return load_content(content)
+
+
+def load_content(content: Mapping[str, Any], folder: Path | None = None) -> ReleaseSpec:
+    """Return the spec in a mapping in the form of a YAML file, with the public files that it names.
+
+    Its paths are relative to ``folder`` (None: the working folder).  Raises RequestError.
+    """
+    document = Document(deepcopy(to_plain_values(content)), {})
+    return with_public_inputs(_validate(document, folder or Path()))
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:
@@ -213,29 +220,47 @@ def override_options(
     return _validate(Document(content, {}))
 
 
-def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    if spec.data:
-        place = _resolve(spec.data, "data", folder, needs_rows=not spec.query)
-        return spec.read_at(place, spec.query)
-    places = {n: _resolve(t.data, "tables", folder) if t.data else "" for n, t in spec.tables.items()}
-    return spec.read_at(places) if places else spec
-
-
-def _resolve(place: str, field: str, folder: Path, *, needs_rows: bool = True) -> str:
-    if "\0" in place:
-        raise RequestError("has a character that is not valid in a path", "Correct the path", field)
-    return resolve_place(place, field, folder, needs_rows=needs_rows)
-
-
-def _validate(document: Document) -> ReleaseSpec:
+def _validate(document: Document, folder: Path | None = None) -> ReleaseSpec:
+    """Return the valid spec; ``folder``: make the paths in the document absolute from it (None: leave them)."""
     todos = list(find_todos(document.content))
     if todos:
         raise messages.make_todos_error(todos, document.lines)
     document = with_defaults(document)[0]
+    for section, name, field in _iterate_places(document.content) if folder is not None else ():
+        section[name] = _resolve(section, name, field, folder)
     try:
         return ReleaseSpec.model_validate(document.content)
     except ValidationError as error:
         raise messages.request_error(messages.from_validation(error, document.lines)) from None
+
+
+def _iterate_places(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Yield each section that names a file or a folder, the key of the place, and its field in the spec."""
+    tables, lists = content.get("tables"), {name: content.get(name) for name in ("rules", "totals")}
+    sections: list[tuple[Any, str, str]] = [
+        (content, "data", "data"),
+        (content.get("cells"), "release", "cells.release"),
+    ]
+    sections += [(content.get("prior"), name, f"prior.{name}") for name in ("table", "release")]
+    sections += [(table, "data", "tables") for table in (tables.values() if isinstance(tables, dict) else ())]
+    for name, entries in lists.items():
+        for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+            is_rule = name == "rules" and isinstance(entry, dict)
+            field = f"{name}[{i}]" + (".lookup.table" if is_rule else ".table")
+            sections.append((entry.get("lookup") if is_rule else entry, "table", field))
+    for section, key, field in sections:
+        if isinstance(section, dict) and isinstance(section.get(key), str) and section[key] not in ("", NOT_KNOWN):
+            yield section, key, field
+
+
+def _resolve(section: Mapping[str, Any], key: str, field: str, folder: Path | None) -> str:
+    """Return the place in a section, absolute from ``folder``; only private tables may be URLs."""
+    place = section[key]
+    if key != "data":
+        return str((folder or Path()).absolute() / expand_path(place, field))
+    if "\0" in place:
+        raise RequestError("has a character that is not valid in a path", "Correct the path", field)
+    return resolve_place(place, field, folder, needs_rows=not section.get("query"))
 
 
 def to_plain_values(value: Any) -> Any:

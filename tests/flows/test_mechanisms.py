@@ -30,7 +30,6 @@ from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
-from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -38,7 +37,7 @@ from tests.support.evaluations import slight_settings
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.releases import release_in_process
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec, people, with_public_inputs
 
 ONE_WAYS, SCORES, MARGINALS = "one_way_marginals", "indif_scores", "measure_marginals"
 LOOKS: dict[str, dict[str, Fraction]] = {

@@ -19,11 +19,10 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE
-from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.documented import read_example
 from tests.support.releases import few, release_in_process, spent
-from tests.support.specs import COLUMNS, make_spec, people
+from tests.support.specs import COLUMNS, make_spec, people, with_public_inputs
 
 pytestmark = pytest.mark.usefixtures("places")
 

@@ -19,11 +19,10 @@ from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.specs.public_files import with_public_inputs
 from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.releases import release_in_process
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec, people, with_public_inputs
 
 pytestmark = pytest.mark.usefixtures("places")
 

@@ -28,7 +28,6 @@ from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source
-from privsyn.specs.public_files import with_public_inputs
 from privsyn.storage.records import Records
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
@@ -38,7 +37,7 @@ from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.kills import run_killed
 from tests.support.releases import few, read_files, release_in_process, spent
-from tests.support.specs import make_spec, people, people_with
+from tests.support.specs import make_spec, people, people_with, with_public_inputs
 
 Save = Callable[..., str]
 QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}

@@ -21,9 +21,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.improved_run import build_improved_spec
 from privsyn.evaluation.forecasts.forecast import forecast
 from privsyn.publish.certificate_of_run import TOTALS_PROMISE
-from privsyn.specs.public_files import with_public_inputs
 from tests.support.releases import few, run, spent
-from tests.support.specs import COLUMNS, make_spec, people
+from tests.support.specs import COLUMNS, make_spec, people, with_public_inputs
 
 pytestmark = pytest.mark.usefixtures("places")
 

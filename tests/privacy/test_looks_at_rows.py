@@ -34,7 +34,6 @@ from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
-from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import estimate_total, pool_one_ways, recode_from_table
@@ -42,7 +41,7 @@ from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import compress_domain, synthesize
 from tests.support.examples import keep_first
 from tests.support.releases import QUICK, few, outputs, released, run
-from tests.support.specs import make_spec, mechanism_fields, people
+from tests.support.specs import make_spec, mechanism_fields, people, with_public_inputs
 
 Save = Callable[..., str]
 

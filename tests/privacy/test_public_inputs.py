@@ -34,10 +34,10 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.sources import rows_fingerprint
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
 from privsyn.specs.dictionary_process import parse_dictionary
-from privsyn.specs.public_files import refuse_private_file, with_public_inputs
+from privsyn.storage.named_files import refuse_private_file
 from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
 from tests.support.releases import QUICK, run
-from tests.support.specs import make_spec
+from tests.support.specs import make_spec, with_public_inputs
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -423,10 +423,10 @@ def test_28_a_place_is_the_private_one_however_it_is_named(folder: Path) -> None
     os.link(private, folder / "hard.parquet")
     for name in ("private.parquet", "soft.parquet", "hard.parquet"):
         with pytest.raises(RequestError, match="is the private table itself"):
-            refuse_private_file(folder / name, ("private.parquet",), folder, "prior.table")
+            refuse_private_file(folder / name, (str(private),), "prior.table")
         with pytest.raises(RequestError, match="is the private table itself"):
-            refuse_private_file(folder / name, (str(folder),), folder, "prior.table")
-    refuse_private_file(folder / "none.parquet", ("private.parquet",), folder, "prior.table")
+            refuse_private_file(folder / name, (str(folder),), "prior.table")
+    refuse_private_file(folder / "none.parquet", (str(private),), "prior.table")
 
 
 @pytest.mark.parametrize("named", ["persons.parquet", "visits.parquet"])

@@ -21,13 +21,12 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.engine.step_list import check_shares
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs
 from privsyn.tasks.steps import indif_scores
 from tests.support.releases import few
-from tests.support.specs import STATED_PRIOR, make_spec, mechanism_fields, people
+from tests.support.specs import STATED_PRIOR, make_spec, mechanism_fields, people, with_public_inputs
 
 STATEMENT = "People of another register, who published their rows themselves."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from privsyn.data_contracts.earlier_spellings import ROUNDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.specs.spec_file import load_content
 
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 18, "max": 89, "bins": 24, "nullable": True, "unit": "years"},
@@ -136,3 +138,8 @@ anything = st.one_of(
     st.lists(st.none() | st.dates(), max_size=30).map(lambda v: pa.array(v, pa.date32())),
 )
 """An array of any readable type, with any values."""
+
+
+def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
+    """Return the spec with the public files that it names, by paths relative to ``folder``."""
+    return load_content(spec.model_dump(exclude_unset=True, by_alias=True), folder)

@@ -9,12 +9,13 @@ from pydantic import ValidationError
 
 from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.extras.itemsets.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.specs.messages import describe_refused, describe_wrong_value, format_place, get_model_at, suggest_name
-from privsyn.specs.public_files import ListedFile, read_listed_file
 from privsyn.specs.yaml_file import Document, read_yaml
+from privsyn.storage.named_files import ListedFile, read_listed_file
 
 EXAMPLE = "the example of docs/itemsets.md"
 """What a spec can be made from."""
@@ -34,7 +35,7 @@ def load_itemset_spec(path: Path, epsilon: float | None = None, data: str | Path
     place = resolve_place(spec.data if data is None else data, "data", folder if data is None else None)
     content["data"] = place
     if spec.items_file:
-        file = read_listed_file(spec.items_file, folder, (place,), "items_file")
+        file = read_listed_file(folder / expand_path(spec.items_file, "items_file"), (place,), "items_file")
         content |= {"items": _read_universe(file), "items_file": "", "public_files": [file.kept.model_dump()]}
     return check_itemset_spec(content, document)
 

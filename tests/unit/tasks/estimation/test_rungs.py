@@ -27,7 +27,7 @@ from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import CUTS, RUNG_COUNTS
 from privsyn.sources.open_source import open_source
-from privsyn.specs.public_files import compute_sha256
+from privsyn.storage.named_files import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
