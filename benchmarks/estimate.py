@@ -1,6 +1,6 @@
 """How near estimates come: ``python -m benchmarks.estimate [--shapes 3000x4 ...]``, of the resources of a release.
 
-Each shape is asked of ``privsyn release --estimate`` and then released, each in a process of its own.  Compared are CPU
+Each shape is asked of ``privsyn estimate`` and then released, each in a process of its own.  Compared are CPU
 seconds of the whole command, its peak memory and what it leaves on the disk: wall time is another on a busy machine.
 ``NAME`` in place of ROWSxCOLUMNS is one of the public tables of ``benchmarks/tables.py``; the others are made up,
 census-like (``benchmarks/census_like.py``).
@@ -38,7 +38,7 @@ def measure(shape: str) -> str:
         spec, rows = write_shape(shape, folder)
         path = folder / "spec.yaml"
         path.write_text(spec.model_dump_json(exclude_defaults=True), encoding="utf-8")  # JSON is YAML
-        asked = timed_command(["release", str(path), "--estimate", "--rows-about", str(rows)], folder)
+        asked = timed_command(["estimate", str(path), "--rows-about", str(rows)], folder)
         done = timed_command(["release", str(path)], folder)
         disk = sum(file.stat().st_size for file in (folder / "out").rglob("*") if file.is_file()) / 2**20
     whole = asked.result["whole"]

@@ -1,8 +1,9 @@
-"""``privsyn epsilon``, and forecasts of other commands: the options that they share, and tables for a terminal."""
+"""``privsyn epsilon`` and ``privsyn estimate``, and the forecasts of other commands: shared options, and tables."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import AsJson, Debug, Tables, parse_path, print_answer, print_errors
+from privsyn.cli.common import (
+    AsJson,
+    Debug,
+    SpecPath,
+    Tables,
+    open_results,
+    parse_path,
+    people,
+    print_answer,
+    print_errors,
+)
 
 if TYPE_CHECKING:
     from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -122,6 +133,40 @@ def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:
     rows = [[f"{forecast.rows:,}", *forecast.epsilon_rows()[0][1:]] for forecast in forecasts]
     title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many {forecasts[0].unit} the table has"
     return build_table(title, [forecasts[0].unit, *HEADINGS[1:]], rows)
+
+
+def estimate_command(
+    spec: SpecPath,
+    rows_about: Annotated[
+        int | None, typer.Option(metavar="N", help="Approximate rows of the table, a public number.")
+    ] = None,
+    workers: Annotated[int, typer.Option(metavar="N", help="Workers of a Dask cluster; 0: as in the spec.")] = 0,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Estimate time, memory and disk of a release.
+
+    It rehearses the release on a few made-up rows. It reads no table and charges nothing.
+    """
+    with print_errors(debug=debug):
+        from privsyn.api.cost_estimate import estimate_cost
+        from privsyn.base.settings import load_settings
+        from privsyn.engine.choose_accountant import assume_accountant
+        from privsyn.specs.spec_file import load_spec
+
+        if rows_about is None:
+            raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
+        asked, _ = assume_accountant(load_spec(spec), load_settings(None))
+        people.print("Rehearsing the release on made-up rows ...", style="dim")
+        result = estimate_cost(asked, rows_about, workers=workers, loading=time.process_time())
+        if as_json:
+            print_answer(json.dumps(result.as_json()))
+        results, size = open_results(as_json=as_json), f"{result.rows:,} rows x {result.columns:,} columns"
+        title = f"Estimate for about {size}, {result.rows_out:,} synthetic rows"
+        results.print(build_table(title, result.headings(), result.step_rows()))
+        for words in result.words:
+            results.print(words, soft_wrap=True, style="dim")
+        people.print("An estimate: no table was read, nothing was charged.")
 
 
 def render_risks(risks: Sequence[Risk], console: Console) -> None:

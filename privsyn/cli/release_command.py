@@ -85,13 +85,8 @@ def release_command(
     ] = False,
     rows_about: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Approximate rows of the table, a public number, for forecast or estimate."),
+        typer.Option(metavar="N", help="Approximate rows of the table, a public number, for the forecast."),
     ] = None,
-    estimate: Annotated[
-        bool,
-        typer.Option("--estimate", help="Print time, memory and disk for --rows-about N, and stop. Reads nothing."),
-    ] = False,
-    workers: Annotated[int, typer.Option(metavar="N", help="Estimate for N workers of a Dask cluster.")] = 0,
     as_json: AsJson = False,
     prefect: AsFlow = False,
     debug: Debug = False,
@@ -111,13 +106,6 @@ def release_command(
         table = parse_table(data, "--data")
         settings = read_settings(out)  # a wrong variable is refused before anything starts
         asked = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
-        if estimate and dry_run:
-            raise RequestError("--estimate and --dry-run are two answers", "Ask for one of them")
-        if workers and not estimate:
-            raise RequestError("is for an estimate", "Add --estimate, or leave it out", "--workers")
-        if estimate:
-            _print_estimate(asked, settings, rows_about, workers, as_json=as_json)
-            return
         warn_of_epsilon(asked.privacy.epsilon)
         proposal = propose_release(asked, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
@@ -149,29 +137,6 @@ def _print_dry_run(first_charge: FirstCharge, rows_about: int | None, *, as_json
     print_price(first_charge, results)
     print_forecasts(first_charge.spec, forecasts, results)
     people.print("A dry run: nothing was read, nothing was charged.")
-
-
-def _print_estimate(
-    spec: ReleaseSpec, settings: Settings, rows_about: int | None, workers: int, *, as_json: bool
-) -> None:
-    from privsyn.api.cost_estimate import estimate_cost
-    from privsyn.cli.forecasts import build_table
-    from privsyn.engine.choose_accountant import assume_accountant
-
-    if rows_about is None:
-        raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
-    people.print("Rehearsing the release on made-up rows ...", style="dim")
-    spec, _ = assume_accountant(spec, settings)
-    result = estimate_cost(spec, rows_about, workers=workers, loading=time.process_time())
-    headings, rows = result.headings(), result.step_rows()
-    if as_json:
-        print_answer(json.dumps(result.as_json()))
-    results = open_results(as_json=as_json)
-    title = f"Estimate for about {result.rows:,} rows x {result.columns:,} columns, {result.rows_out:,} synthetic rows"
-    results.print(build_table(title, headings, rows))
-    for words in result.words:
-        results.print(words, soft_wrap=True, style="dim")
-    people.print("An estimate: no table was read, nothing was charged.")
 
 
 def run_here_or_in_prefect(proposal: Proposal, *, prefect: bool) -> ReleaseSummary:

@@ -165,12 +165,12 @@ def test_the_command_reads_no_table_and_leaves_nothing(tmp_path: Path, monkeypat
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
     spec = tmp_path / "people.yaml"
     spec.write_text(PEOPLE_YAML)
-    done = run_command("release", spec, "--estimate", "--rows-about", 500, "--json")
+    done = run_command("estimate", spec, "--rows-about", 500, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == 500 and "Estimate for about 500 rows" in done.stderr
     assert "nothing was charged" in done.stderr
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["people.yaml", "t"]
-    refused = run_command("release", spec, "--estimate")
+    refused = run_command("estimate", spec)
     assert refused.exit_code == 2 and "--rows-about" in refused.stderr
 
 

@@ -36,8 +36,6 @@ def test_without_a_number_of_rows_there_is_no_forecast(spec: Path) -> None:
     assert refused.exit_code == 2 and "--rows-about" in refused.stderr
     assert "--rows-about: is missing" in privsyn("spec", "check", spec, "--epsilons", "5").stderr
     assert "given several times" in privsyn("spec", "check", spec, "--data", spec, "--data", spec).stderr
-    for options, words in ((("--workers", 3), "--workers: is for"), (("--estimate", "--dry-run"), "two answers")):
-        assert words in privsyn("release", spec, *options).stderr
 
 
 def test_epsilon_says_what_an_attacker_learns_and_what_others_chose(spec: Path) -> None:
