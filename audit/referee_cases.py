@@ -77,8 +77,8 @@ SPLIT = {"trends": 0.3, "values": 0.09}
 AGAIN = "trends asked again"
 """A case whose first look at trends leaves some unclear, which are asked again with the marginals."""
 
-INSIDE = ("cell_counts", "value_counts")
-FOUND = {"cell_counts": "find_full_cells.cuts", "value_counts": "find_heavy_cells.counted"}
+INSIDE = ("rung_counts", "value_counts")
+FOUND = {"rung_counts": "choose_cells.cuts", "value_counts": "find_heavy_cells.counted"}
 """Look -> the released table of what it, or the one before it, found."""
 
 SEARCHED = ("triple_scores", "measure_sets")
@@ -262,16 +262,16 @@ def _list_rows_cases() -> list[Case]:
             "independent",
             two,
             (
-                "cell_counts",
+                "rung_counts",
                 "one_way_marginals",
             ),
         ),
-        _build_rows_case("mst", two, ("cell_counts", *THREE)),
-        _build_rows_case("privbayes", two, ("cell_counts", *THREE)),
+        _build_rows_case("mst", two, ("rung_counts", *THREE)),
+        _build_rows_case("privbayes", two, ("rung_counts", *THREE)),
         _build_rows_case(
             "aim",
             two,
-            ("cell_counts", *THREE, "measure_sets", "residual_scores", "measure_again"),
+            ("rung_counts", *THREE, "measure_sets", "residual_scores", "measure_again"),
             options={"triples": True, "rounds": 3},
             workload=SETS["workload"],
         ),
@@ -386,16 +386,16 @@ def _list_linked_cases() -> list[Case]:
     home = {"order": "role", "once": ROLES[:2], "constant": ["region"]}
     two_tables = {name: TREE[name] for name in ("persons", "visits")}
     drugs = {"drugs": ("visits", "visit")}
-    three_deep = (*linked, without, "cell_counts", "measure_sets", "trend_scores")
+    three_deep = (*linked, without, "rung_counts", "measure_sets", "trend_scores")
     return [
         Case(
             "privsyn",
             f"a panel, {most} rows a person, ties in the order",
             make_spec(PANEL_COLUMNS, {"person_id": "pid", "max_records": most}, workload=asked, **panel),
-            (*linked, "cell_counts", "trend_scores", "measure_sets"),
+            (*linked, "rung_counts", "trend_scores", "measure_sets"),
             make_panel,
             Structure("pid"),
-            found=(FOUND["cell_counts"],),
+            found=(FOUND["rung_counts"],),
         )
         for most in (2, 4)
     ] + [
@@ -403,17 +403,17 @@ def _list_linked_cases() -> list[Case]:
             "privsyn",
             "households with roles",
             make_spec(HOME_COLUMNS, {"household_id": "hid", "max_records": 4}, **home, **named),
-            (*LINKED, "cell_counts", "trend_scores", "measure_sets"),
+            (*LINKED, "rung_counts", "trend_scores", "measure_sets"),
             make_households,
             Structure("hid"),
             few=120,
-            found=(FOUND["cell_counts"],),
+            found=(FOUND["rung_counts"],),
         ),
         Case(
             "privsyn",
             "households and members",
             make_spec({}, {"household_id": "hid"}, tables=MEMBERS),
-            (*LINKED, "cell_counts", "trend_scores", without),
+            (*LINKED, "rung_counts", "trend_scores", without),
             make_members,
             Structure("hid", top="homes"),
         ),
@@ -421,7 +421,7 @@ def _list_linked_cases() -> list[Case]:
             "privsyn",
             "persons and visits",
             make_spec({}, {"person_id": "pid"}, tables=two_tables, workload=[sums]),
-            (*linked, "cell_counts", "trend_scores", "measure_sets", without),
+            (*linked, "rung_counts", "trend_scores", "measure_sets", without),
             _make_two_tables,
             Structure("pid", top="persons", keys=("visit",)),
             few=150,

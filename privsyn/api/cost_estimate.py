@@ -188,7 +188,7 @@ def estimate_cost(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: fl
         f"{marginals:,} joint marginal{'s' * (marginals != 1)} measured.",
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is for "
         "a machine that does nothing else.",
-        *((FULL_CELLS,) if any(step.name == "cell_counts" for step in plan.steps) else ()),
+        *((FULL_CELLS,) if any(step.name == "rung_counts" for step in plan.steps) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
         *(f"{name}: {describe_records(spec, name)}." for name in spec.further_tables),
     )

@@ -124,7 +124,7 @@ class Inputs:
     def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], rho: Mapping[str, Fraction]) -> Inputs:
         """Return the same tables; ``looks``: kind -> the names of the earlier looks that made them.
 
-        ``rho``: look -> its exact budget, for all looks of the release.
+        ``rho``: look -> its exact budget, of the step itself and of ``budgets``; 0 for a look that is not taken.
         """
         inputs = Inputs(self._read, self._private, self.work)
         inputs._looks, inputs.rho = looks, rho
@@ -184,8 +184,8 @@ class Inputs:
         return name in self._read
 
     def list_looks(self, kind: LookKind) -> tuple[str, ...]:
-        """Return the names of the wanted earlier looks of this kind."""
-        return self._looks.get(kind, ())
+        """Return the names of the earlier looks of this kind.  Raises KeyError if the step did not declare the kind."""
+        return self._looks[kind]
 
     def measured(self, *, alone: bool = False) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of the looks at marginals, each marginal once.

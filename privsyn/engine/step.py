@@ -183,7 +183,7 @@ class Step:
         outputs: Table -> its contract.
         only_after: Output -> the kind of look that it depends on.
         shares: Look -> its share of the request's budget (:func:`fund`).
-        splits_budget_of: The look whose budget the step's result divides; its price enters the cache key.
+        budgets: The looks whose budget its result depends on; their price enters the cache key.
         fields: The spec's fields that it reads (VIEWS); they enter the cache key.
         settings: Other dependencies, by name, for the cache key.
         reads: Parts of public knowledge that it reads; they enter the cache key.
@@ -215,7 +215,7 @@ class Step:
     outputs: Mapping[str, TableContract]
     only_after: Mapping[str, LookKind] = field(default_factory=dict)
     shares: Mapping[str, Fraction] = field(default_factory=dict, repr=False)
-    splits_budget_of: str = ""
+    budgets: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     settings: Callable[[Request], dict[str, Any]] = field(default=lambda request: {}, repr=False)
     reads: tuple[KnowledgePart, ...] = ()
@@ -251,18 +251,21 @@ class Step:
         return restricted, self.lend(request, inputs)
 
     def lend(self, request: Request, inputs: Inputs) -> Inputs:
-        """Return the inputs with the earlier looks that the step wants, and the budget of every look."""
-        return inputs.with_looks(self.looks, {look: request.total_rho * share for look, share in self.shares.items()})
+        """Return the inputs with the earlier looks that the step wants, its own budget, and those that it declares."""
+        looks = (*self.budgets, *({self.name} & self.shares.keys()))
+        return inputs.with_looks(self.looks, {n: request.total_rho * self.shares.get(n, Fraction(0)) for n in looks})
 
     def build_key(self, request: Request) -> dict[str, Any]:
         """Return the step's own part of its cache key, JSON-ready: the fields and the public knowledge it reads."""
-        price = self.price(self.splits_budget_of, request) if self.splits_budget_of in self.shares else {}
+        divided = [look for look in self.budgets if look in self.shares]
+        price = self.price(divided, request) if divided else {}
         declared = {**read_fields(request, self.fields), **self.settings(request)}
         return {**price, **declared, **request.public.key(self.reads)}
 
-    def price(self, look: str, request: Request) -> dict[str, Any]:
-        """Return the factors of a look's noise, JSON-ready: its budget, and the records of one person."""
-        return {"rho": str(request.total_rho * self.shares[look]), "records": request.records}
+    def price(self, looks: Iterable[str], request: Request) -> dict[str, Any]:
+        """Return the factors of the looks' noise, JSON-ready: their budget, and the records of one person."""
+        rho = sum((request.total_rho * self.shares[look] for look in looks), Fraction(0))
+        return {"rho": str(rho), "records": request.records}
 
     def key_json(self, request: Request) -> str:
         """Return :meth:`build_key` as canonical JSON."""
@@ -327,7 +330,7 @@ class ReleaseStep(Step):
 
     def build_key(self, request: Request) -> dict[str, Any]:
         """Return the key with the factors of every release step: its budget, and the records of one person."""
-        return {**self.price(self.name, request), **super().build_key(request)}
+        return {**self.price([self.name], request), **super().build_key(request)}
 
     @property
     def share(self) -> Fraction:

@@ -201,7 +201,7 @@ def _choose_again(n: int) -> Step:
         name=f"select_again_{n}",
         title=f"Select again, round {n}",
         kind=StepKind.POSTPROCESS,
-        splits_budget_of=f"measure_again_{n}",
+        budgets=(f"measure_again_{n}",),
         inputs=(*list_released_tables(f"residual_scores_{n}"), RECODE, list_refined(n)[0]),
         outputs={"cliques": tables.CLIQUES},
         fields=CHOICE,

@@ -87,7 +87,7 @@ def _choose_worst(n: int) -> Step:
         scores=_name_scores(n),
         choose=partial(_choose, n),
         fields=("mechanism.per_column",),
-        splits_budget_of=_name_measurement(n),
+        budgets=(_name_measurement(n),),
         reads=(KnowledgePart.TARGETS,),
         words=(
             "the few marginals that independent columns, by the noisy one-ways, fit worst are measured first"

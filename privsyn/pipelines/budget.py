@@ -6,7 +6,7 @@ of a look without a share are left out (:func:`privsyn.engine.step_list.fund`).
 By default, for a table of one row a person: s = (.25, .02, .73) is the option ``split``.  Of d columns, o have an order
 and l have rungs.
 
-- cell_counts: s1 * .15 * l / d; one_way_marginals: the rest of s1.
+- rung_counts: s1 * .15 * l / d; one_way_marginals: the rest of s1.
 - indif_scores: s2.
 - trend_scores: s3 * .15 * 2 o / (o + d); value_counts: s3 * .02; measure_marginals: the rest of s3.
 - triple_scores and measure_sets take a part of s3 first, where the spec looks for triples or names sets.
@@ -77,7 +77,7 @@ def _split_one_ways(request: Request, share: Fraction) -> Budget:
     """Return the shares of the first two looks; the first is in proportion to the number of columns with rungs."""
     counted = [codec for codec in request.encoding.codecs if codec.chances is None]
     part = RUNGS_PART * Fraction(len(list_looked_at(request.encoding)), max(len(counted), 1))
-    return {"cell_counts": share * part, "one_way_marginals": share * (1 - part)}
+    return {"rung_counts": share * part, "one_way_marginals": share * (1 - part)}
 
 
 def _split_pairs(request: Request, share: Fraction) -> Budget:

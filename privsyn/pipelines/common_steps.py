@@ -131,7 +131,7 @@ ENCODE_WITH_NUMBERS = replace(
 )
 """Encodes the private table for looks that see inside codes and so need the values' numbers."""
 
-ENCODE = replace(_ENCODE, replacements=dict.fromkeys(("cell_counts", "value_counts"), ENCODE_WITH_NUMBERS))
+ENCODE = replace(_ENCODE, replacements=dict.fromkeys(("rung_counts", "value_counts"), ENCODE_WITH_NUMBERS))
 """Encodes the private table for looks that see only codes."""
 
 

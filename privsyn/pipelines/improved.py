@@ -75,7 +75,7 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
     binning = request.encoding.binning
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
     score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)
-    rho = float(sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED]))
+    rho = float(sum(inputs.rho.values()))
     pairs = select_pairs.select_from_all_scores(
         score_queries,
         scores_again,
@@ -100,7 +100,7 @@ def _choose_more(n: int) -> Step:
         name=f"select_more_{n}",
         title=f"Select more, release {n}",
         kind=StepKind.POSTPROCESS,
-        splits_budget_of=f"measure_more_{n}",
+        budgets=(MEASURED, *(f"measure_more_{i}" for i in range(2, n + 1))),
         inputs=(RECODE,),
         look_kinds=(LookKind.ONE_WAYS, LookKind.SCORES, LookKind.MARGINALS, LookKind.TRENDS),
         outputs={"cliques": tables.CLIQUES},

@@ -44,7 +44,7 @@ def build_choice_step(
     scores: str,
     choose: Callable[[Request, Inputs], Sequence[Clique]],
     fields: tuple[str, ...] = (),
-    splits_budget_of: str = "",
+    budgets: tuple[str, ...] = (),
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
@@ -53,7 +53,7 @@ def build_choice_step(
         name=name,
         title=title,
         kind=StepKind.POSTPROCESS,
-        splits_budget_of=splits_budget_of,
+        budgets=budgets,
         inputs=(*list_released_tables(scores), RECODE),
         outputs={"cliques": tables.CLIQUES},
         fields=fields,

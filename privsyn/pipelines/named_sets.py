@@ -74,7 +74,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
 
 COMPRESS_FOR_SETS = replace(
     COMPRESS_DOMAIN,
-    splits_budget_of=MEASURE_SETS,
+    budgets=(MEASURE_SETS,),
     reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
     run=_compress,
     words=lambda r: (
@@ -167,7 +167,7 @@ PLAN_SETS = Step(
     when="before sets are measured",
     kind=StepKind.POSTPROCESS,
     only_with_look=MEASURE_SETS,
-    splits_budget_of=MEASURE_SETS,
+    budgets=(MEASURE_SETS,),
     inputs=(RECODE,),
     look_kinds=(LookKind.TRIPLES,),
     outputs={"merges": tables.MERGES},

@@ -78,7 +78,7 @@ def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
         TREND_SCORES,  # not in the paper
         SELECT_PAIRS,  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
-        replace(MEASURE, replacements={TRENDS: ask_unclear_trends(MEASURE)}),  # line 5
+        replace(MEASURE, replacements={TRENDS: MEASURE_WITH_TRENDS}),  # line 5
         *VALUE_STEPS,  # not in the paper
         *SET_STEPS,  # not in the paper
     )
@@ -207,9 +207,9 @@ SELECT_PAIRS = Step(
     about="DenseMarg, or the least expected error",
     paper="line 3, Algorithm 1",
     kind=StepKind.POSTPROCESS,
-    splits_budget_of=MEASURED,
+    budgets=(MEASURED,),
     inputs=(*list_released_tables(SCORES.name), RECODE),
-    look_kinds=(LookKind.TRENDS,),
+    look_kinds=(LookKind.TRENDS, LookKind.MARGINALS),
     outputs={"pairs": tables.PAIRS},
     fields=(*CHOICE, *CRITERION),
     reads=(KnowledgePart.TARGETS,),
@@ -244,8 +244,14 @@ COMBINE_CLIQUES = Step(
 
 
 def plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    """Plan the cliques in the table ``chosen``, then the unclear trends once more."""
-    weights, fine = combine_cliques.read_cliques(inputs.table(chosen)), request.encoding.domain
+    """Plan the cliques in the table ``chosen``."""
+    weights = combine_cliques.read_cliques(inputs.table(chosen))
+    return measure_marginals.plan_queries(weights, inputs.domain(), request.encoding.domain, rho, request.records)
+
+
+def _plan_with_trends(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    """Plan the chosen cliques, then the unclear trends once more."""
+    weights, fine = combine_cliques.read_cliques(inputs.table(CLIQUES)), request.encoding.domain
     asked_again, weights = plan_unclear_trends(request, inputs, weights, rho)
     rho -= sum_rho(asked_again)
     return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]
@@ -277,6 +283,8 @@ MEASURE = ReleaseStep(
     published=publish_noisy("measured", COUNTS),
     limit="Relations of three and more columns are kept only if the measured ones imply them.",
 )
+
+MEASURE_WITH_TRENDS = ask_unclear_trends(replace(MEASURE, plan=_plan_with_trends))
 
 
 _DEFAULT_SPLIT = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))

@@ -211,8 +211,8 @@ def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
 
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
     """Return attribute -> codes of its table of transitions; empty if the release measures no transitions."""
-    rho = inputs.rho.get(TRANSITIONS)
-    return {} if rho is None else build_transition_codes(request.encoding, inputs.recode(), rho)
+    rho = inputs.rho[TRANSITIONS]
+    return build_transition_codes(request.encoding, inputs.recode(), rho) if rho else {}
 
 
 def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -229,7 +229,7 @@ PAIR_ROWS = Step(
     when="linked rows whose columns change",
     kind=StepKind.TRANSFORM,
     only_with_look=TRANSITIONS,
-    splits_budget_of=TRANSITIONS,
+    budgets=(TRANSITIONS,),
     inputs=(ROWS, RUNS, RECODE),
     may_read=(NUMBERS,),
     outputs={"pairs": tables.PAIRED_ROWS},
@@ -448,6 +448,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
         about="each record becomes a person with rows before and after",
         when="linked rows",
         kind=StepKind.POSTPROCESS,
+        budgets=(TRANSITIONS,),
         inputs=(codes_table, MARGINALS, RECODE, *REFINED),
         may_read=(BY_TREND,),
         look_kinds=(LookKind.TRANSITIONS, LookKind.LINKED_ROWS),

@@ -69,7 +69,7 @@ BUILD_NETWORK = build_choice_step(
     scores=SCORES.name,
     choose=_choose_families,
     fields=("mechanism.degree", "mechanism.usefulness", "mechanism.max_cells"),
-    splits_budget_of=MEASURED,
+    budgets=(MEASURED,),
     words="every column has as its parents the columns that it is related to most, by the noisy scores",
 )
 

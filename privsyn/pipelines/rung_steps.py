@@ -40,7 +40,7 @@ from privsyn.tasks.kernels.batches import pair_batches, read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import one_way_marginals
 
-RUNG_COUNTS, CHOOSE = "cell_counts", "find_full_cells"
+RUNG_COUNTS, CHOOSE = "rung_counts", "choose_cells"
 CUTS, FINER = f"{CHOOSE}.cuts", "encode_finer"
 
 NUMBERS_OF = {
@@ -101,7 +101,7 @@ CHOOSE_CELLS = Step(
     when="after rung counts",
     kind=StepKind.POSTPROCESS,
     only_with_look=RUNG_COUNTS,
-    splits_budget_of=ONE_WAYS.name,
+    budgets=(ONE_WAYS.name,),
     inputs=list_released_tables(RUNG_COUNTS),
     outputs={"cuts": tables.CUT_CELLS},
     settings=ONE_WAYS.settings,

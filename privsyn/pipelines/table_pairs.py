@@ -105,7 +105,7 @@ def _place(request: Request, step: Step, child: str, names: Mapping[str, str]) -
         finer_inputs={place(table): place(finer) for table, finer in step.finer_inputs.items()},
         looks={},
         shares={},
-        splits_budget_of="",
+        budgets=(),
         fields=(),
         settings=lambda r: step.build_key(r.table_pairs[child]),
         reads=(),

@@ -53,7 +53,7 @@ def test_a_later_period_takes_the_cells_of_an_earlier_one(places: Path) -> None:
     assert not any("double in width" in look for look in report.shares)
     second = privsyn.release(ROWS, asked, period="2024-02")
     costs = [{s.step: s.rho_budget for s in r.certificate.stages} for r in (first, second)]
-    assert costs[0].keys() - costs[1].keys() == {"cell_counts"} and not costs[1].keys() - costs[0].keys()
+    assert costs[0].keys() - costs[1].keys() == {"rung_counts"} and not costs[1].keys() - costs[0].keys()
     assert costs[0]["indif_scores"] == costs[1]["indif_scores"]
     assert first.certificate.rho_budget == second.certificate.rho_budget
     assert second.certificate.cells is not None and second.certificate.cells["run"] == first.run

@@ -80,5 +80,5 @@ def test_02_mutant_cells_found_by_the_rows() -> None:
     before, after = (choose_cells(list_looked_at(made), look(y, 10.0), {"x": 10.0}) for y in exact)
     assert before != after
     request, _, _ = plan_look(1)
-    find = get_step(build_steps(request), "find_full_cells")
+    find = get_step(build_steps(request), "choose_cells")
     assert {name.split(".")[0] for name in find.inputs} == {RUNG_COUNTS}

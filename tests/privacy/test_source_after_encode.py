@@ -93,7 +93,7 @@ def act_before(monkeypatch: pytest.MonkeyPatch, after: str, act: Callable[[], No
     return followers
 
 
-@pytest.mark.parametrize("after", ["encode", "cell_counts", "measure_marginals"])
+@pytest.mark.parametrize("after", ["encode", "rung_counts", "measure_marginals"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_37_a_table_that_changes_after_encode_changes_nothing(
     places: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], after: str
@@ -105,7 +105,7 @@ def test_37_a_table_that_changes_after_encode_changes_nothing(
     changed = run(spec, noise=NoNoise(), new_dataset="a test")
     assert {"locate_values", "value_counts", "decode"} <= {*followers}
     assert len(released(changed, "marginals/cut_cells.parquet")) > 1
-    for name in ("cell_counts", "one_way", "measured", "value_counts"):
+    for name in ("rung_counts", "one_way", "measured", "value_counts"):
         of_kept, of_changed = (released(summary, f"marginals/{name}.parquet") for summary in (kept, changed))
         assert of_kept.equals(of_changed)
 

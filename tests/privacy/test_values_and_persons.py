@@ -85,7 +85,7 @@ def test_09_mutant_clipping_that_is_computed_and_ignored(monkeypatch: pytest.Mon
 
 # 14: row order, partitions, file metadata
 
-TABLES = ("one_way", "scores", "measured", "consistent", "recode", "cell_counts", "cut_cells", "value_counts")
+TABLES = ("one_way", "scores", "measured", "consistent", "recode", "rung_counts", "cut_cells", "value_counts")
 COUNTED = ("cut_cells", "counted_values")
 """What noisy counts found, so that later looks see inside cells: tables that must not be empty."""
 

@@ -84,7 +84,7 @@ def _build_network_step(step: Step) -> Step:
         network = build_network.build_bayesian_network(read_noisy_scores(inputs), domain, options.degree, limit)
         return {"cliques": weigh_evenly(network, request, inputs)}
 
-    return replace(step, inputs=(*list_released_tables("indif_scores"), RECODE), run=run)
+    return replace(step, inputs=(*list_released_tables("indif_scores"), RECODE), budgets=(MEASURED,), run=run)
 
 
 MOST_MB = 80.0

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.earlier_runs import FIELDS_WITHOUT_NOISE, _find_unlike, _list_free_fields
+from privsyn.engine.inputs import Inputs
 from privsyn.engine.keys import compute_lineage_keys, key_draws, key_result
 from privsyn.engine.request import Request
-from privsyn.engine.step import get_step
+from privsyn.engine.step import ReleaseStep, get_step
 from privsyn.pipelines.registry import build_steps, plan_release
 from privsyn.tasks.codecs.encode_rows import list_compared, list_numbered
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
@@ -108,3 +110,15 @@ def test_where_tables_are_makes_no_other_request() -> None:
     placed = spec.model_copy(update={"tables": tables})
     free = FIELDS_WITHOUT_NOISE | _list_free_fields(plan_release(placed), spec)
     assert list(_find_unlike(placed, spec, free, explicit_only=False)) == []
+
+
+def test_a_step_gets_only_the_budgets_and_looks_that_it_declares() -> None:
+    steps = plan_release(make_spec()).steps
+    for step in steps:
+        inputs = step.lend(Request(make_spec()), Inputs({}))
+        assert inputs.rho.keys() - {step.name} == {*step.budgets}
+        assert (step.name in inputs.rho) is isinstance(step, ReleaseStep)
+        for kind in LookKind:
+            with nullcontext() if kind in step.looks else pytest.raises(KeyError):
+                inputs.list_looks(kind)
+    assert any(step.budgets for step in steps) and any(step.looks for step in steps)
