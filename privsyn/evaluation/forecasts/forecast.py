@@ -37,7 +37,7 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
-from privsyn.evaluation.forecasts.made_up_rows import MadeUpTable, list_nullable
+from privsyn.evaluation.forecasts.stand_in import MadeUpTable, list_nullable
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS

@@ -18,8 +18,7 @@ from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, RowStream
-from privsyn.evaluation.comparison.method import MethodInput, MethodResult
-from privsyn.evaluation.comparison.variants import Steps
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult, Steps
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import MARGINALS

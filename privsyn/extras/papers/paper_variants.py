@@ -14,8 +14,7 @@ from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, RowStream, Step
-from privsyn.evaluation.comparison.method import DomainTooLargeError, MethodInput, MethodResult
-from privsyn.evaluation.comparison.variants import Steps
+from privsyn.evaluation.comparison.method import DomainTooLargeError, MethodInput, MethodResult, Steps
 from privsyn.extras.papers import min_cost_flow
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import RECODE, list_released_tables

@@ -15,8 +15,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
 from privsyn.engine.step_list import fund
-from privsyn.evaluation.comparison.method import MethodInput, MethodResult
-from privsyn.evaluation.comparison.variants import Steps
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult, Steps
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
 from privsyn.pipelines.mechanism_parts import measure_chosen
