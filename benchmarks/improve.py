@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from benchmarks.accuracy import base_spec, rows_of
-from privsyn.data_contracts.prior import Improvement
+from privsyn.data_contracts.public_counts import Improvement
 from privsyn.evaluation.comparison import method
 from privsyn.evaluation.comparison.method import MethodInput, MethodResult, MethodSettings
 from privsyn.pipelines.registry import build_steps

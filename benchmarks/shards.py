@@ -24,7 +24,7 @@ from privsyn.base.settings import Settings
 from privsyn.counting import synthetic_parts
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.tasks.estimation import marginals

@@ -25,8 +25,8 @@ from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.execute import Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import Proposal

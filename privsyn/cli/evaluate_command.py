@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from privsyn.base.settings import Settings
-    from privsyn.data_contracts.evaluation_results import Evaluation, Metric
+    from privsyn.data_contracts.evaluation import Evaluation, Metric
     from privsyn.evaluation.private_evaluation import AskedEvaluation, Report
 
 

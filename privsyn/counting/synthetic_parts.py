@@ -18,7 +18,7 @@ from privsyn.counting.part_files import Made, PartFile
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.data_contracts.mechanism_options import Rows, Synthesis
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.known_zeros import KnownZeros

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import Zoned
+from privsyn.data_contracts.public_counts import PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.totals import PublicFile
 from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints
 from privsyn.ledgers.ledger import Ledger
 from privsyn.sources.private_table import Source

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.data_contracts.evaluation_results import MisreadColumn, OneWay, Pair, SizeError, StageError
+from privsyn.data_contracts.evaluation import MisreadColumn, OneWay, Pair, SizeError, StageError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.engine.step_list import list_looks

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import NumberColumn
-from privsyn.data_contracts.evaluation_results import PanelFigure
+from privsyn.data_contracts.evaluation import PanelFigure
 from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import Evaluation, EvaluationSpec, MisreadColumn, TableScores
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses

@@ -21,7 +21,7 @@ from privsyn.base.telemetry import Telemetry
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import LookKind, StepKind, Zone
 from privsyn.data_contracts.certificate import Certificate
-from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
+from privsyn.data_contracts.evaluation import QualityFigure, QualityReport
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from privsyn.base.errors import RequestError
 from privsyn.base.registry import load_parts, make_missing_error
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.evaluation_results import Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
+from privsyn.data_contracts.evaluation import EvaluationSpec, IncomeColumns, Metric
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.evaluation.anonymeter_attacks import Risk, run_attacks
 from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
@@ -51,7 +50,7 @@ Group = Literal["marginals", "queries", "models", "structure", "attacks"]
 
 @dataclass(frozen=True)
 class ScoreKind:
-    """One metric: ``privsyn.data_contracts.evaluation_results.Metric`` without its value."""
+    """One metric: ``privsyn.data_contracts.evaluation.Metric`` without its value."""
 
     title: str
     group: Group

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from privsyn.counting.part_files import Shape
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import (

@@ -30,8 +30,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.mechanism_options import PriorLevels
-from privsyn.data_contracts.step_options import MAX_CELLS
+from privsyn.data_contracts.mechanism_options import MAX_CELLS, PriorLevels
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, Step

@@ -13,7 +13,7 @@ from privsyn.counting import synthetic_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import COLUMN_ORDER, DECODED_COLUMNS, Output, Progress, PublishedFile, RowStream, Step

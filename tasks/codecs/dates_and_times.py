@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, count_seconds_since_epoch
+from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS, translate_to_pattern
 from privsyn.data_contracts.columns.shared_fields import Grid
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, translate_to_pattern
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import CutCell, Floats

@@ -21,9 +21,8 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
+from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS, ROUND_NUMBERS
 from privsyn.data_contracts.columns.shared_fields import find_next_value
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal, parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel

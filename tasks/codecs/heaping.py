@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns.number_columns import name_heap_attribute
+from privsyn.data_contracts.columns.ordered_columns import name_heap_attribute
 from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
-from privsyn.data_contracts.columns.number_columns import name_heap_attribute
+from privsyn.data_contracts.columns.ordered_columns import name_heap_attribute
 from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing

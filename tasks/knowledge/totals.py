@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.totals import KnownTotal
+from privsyn.data_contracts.public_counts import KnownTotal
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.estimation.marginals import Marginal

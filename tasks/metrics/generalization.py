@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.evaluation_spec import Tree, list_tree_leaves, measure_tree_depth
+from privsyn.data_contracts.evaluation import Tree, list_tree_leaves, measure_tree_depth
 from privsyn.data_contracts.frozen_model import FieldError
 
 Ints = NDArray[np.int64]

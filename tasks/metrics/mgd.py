@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
-from privsyn.data_contracts.evaluation_results import BinCost, EarthMover
-from privsyn.data_contracts.evaluation_spec import ComparedMarginal, MgdSpec
+from privsyn.data_contracts.evaluation import BinCost, ComparedMarginal, EarthMover, MgdSpec
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.metrics.earth_mover_network import Scale, check_integers, choose_scale, find_cheapest_moves

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.step_options import Selection
+from privsyn.data_contracts.mechanism_options import Selection
 from privsyn.data_contracts.tables import CLIQUES
 from privsyn.tasks.estimation.expected_error import compute_size_weight
 

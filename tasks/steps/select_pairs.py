@@ -21,8 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.mechanism_options import Selection
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import PAIRS
 from privsyn.tasks.estimation.expected_error import (
     NO_TARGETS,

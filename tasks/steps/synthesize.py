@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros, restrict_to_domain
 from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, check_cells, choose_thread_count

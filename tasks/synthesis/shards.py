@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.step_options import Rows
+from privsyn.data_contracts.mechanism_options import Rows
 from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.streams import derive_stream
 

@@ -16,7 +16,7 @@ import pytest
 from privsyn.base.settings import Settings
 from privsyn.cli import common
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.evaluation import private_evaluation as evaluation
 from privsyn.evaluation.comparison import method
 from privsyn.evaluation.comparison.method import MethodInput

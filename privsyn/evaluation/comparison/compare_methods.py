@@ -24,8 +24,7 @@ from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.registry import load_parts
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.evaluation_results import ComparedMethod, Comparison, MethodRun, Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import ComparedMethod, Comparison, EvaluationSpec, MethodRun, Metric
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho

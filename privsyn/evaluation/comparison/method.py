@@ -25,13 +25,21 @@ from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.focus import Focus, NamedMarginal
-from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import (
+    Aim,
+    AnyMechanism,
+    Independent,
+    Mst,
+    PrivBayes,
+    PrivSyn,
+    Rows,
+    Synthesis,
+)
 from privsyn.data_contracts.presets import DEFAULT_ACCOUNTANT, PAPER_ACCOUNTANT, apply_paper_preset
-from privsyn.data_contracts.prior import uses_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
+from privsyn.data_contracts.public_counts import uses_prior
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import DrawNoise, MemoryRun
 from privsyn.engine.request import Request

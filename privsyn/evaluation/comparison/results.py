@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 
-from privsyn.data_contracts.evaluation_results import Comparison, MethodRun, Metric
+from privsyn.data_contracts.evaluation import Comparison, MethodRun, Metric
 from privsyn.publish.markdown import escape_text
 
 if TYPE_CHECKING:

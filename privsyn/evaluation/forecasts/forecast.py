@@ -25,7 +25,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
+from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns

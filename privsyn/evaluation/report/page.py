@@ -19,7 +19,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from privsyn.data_contracts.certificate import explain_missing_relations
-from privsyn.data_contracts.evaluation_results import (
+from privsyn.data_contracts.evaluation import (
     ColumnStatistics,
     Evaluation,
     Metric,

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from privsyn.data_contracts.artifacts import LookKind
-from privsyn.data_contracts.mechanism_options import PrivBayes
-from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.data_contracts.mechanism_options import PrivBayes, Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, RowStream, Step

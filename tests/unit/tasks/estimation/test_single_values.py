@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.cells import Points, build_cells, find_points

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from privsyn.data_contracts.evaluation_spec import Tree
+from privsyn.data_contracts.evaluation import Tree
 from privsyn.tasks.metrics.earth_mover_network import check_integers, choose_scale, decompose_flow, solve
 from privsyn.tasks.metrics.generalization import (
     HierarchyLevel,

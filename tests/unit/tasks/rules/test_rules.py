@@ -86,7 +86,7 @@ def test_thresholds_are_bin_edges_and_codes_on_one_side_are_surely_forbidden() -
 
 
 def _whole(groups: Any) -> Any:
-    from privsyn.data_contracts.step_options import Compression
+    from privsyn.data_contracts.mechanism_options import Compression
 
     return compress_attribute(np.full(len(groups), 1000), 1.0, AttributeBins(groups), Compression(enabled=False))
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs.binning import AttributeBins, Level
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable

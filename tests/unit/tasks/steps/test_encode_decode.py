@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.binning import AttributeBins

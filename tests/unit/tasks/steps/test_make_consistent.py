@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Compression
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal, apply_norm_sub
 from privsyn.tasks.estimation.recode import compress_attribute, sum_coarse_one_ways

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.counting import CodeTable, count
