@@ -31,8 +31,7 @@ from privsyn.engine.execute import Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import ReleaseStep, Step, run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.evaluation.forecasts.stand_in import DEFAULT_STRENGTH, AssumedRows, ScaledRows, assume_chances, assume_rows
 from privsyn.pipelines.registry import plan_release

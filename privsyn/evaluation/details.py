@@ -24,7 +24,7 @@ from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.evaluation import MisreadColumn, OneWay, Pair, SizeError, StageError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.engine.step_list import list_looks
+from privsyn.engine.step import list_looks
 from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease
 from privsyn.pipelines.registry import plan_release
 from privsyn.specs.likely_cures import suggest_cures

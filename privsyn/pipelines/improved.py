@@ -17,8 +17,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
-from privsyn.engine.step_list import repeat
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step, repeat
 from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
 from privsyn.pipelines.mechanism_parts import build_measurement
 from privsyn.pipelines.named_sets import measure_sets_again

@@ -21,8 +21,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step
-from privsyn.engine.step_list import connect, fund
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step, connect, fund
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
@@ -64,7 +63,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
-    """Return the steps up to the last look; :func:`privsyn.engine.step_list.fund` drops looks without a budget.
+    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` drops looks without a budget.
 
     ``encode``: the step that encodes rows (None: ENCODE).
     """

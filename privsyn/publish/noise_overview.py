@@ -16,8 +16,7 @@ from privsyn.data_contracts.artifacts import ArtifactRef, LookKind, Zone
 from privsyn.data_contracts.certificate import explain_missing_relations
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Run
-from privsyn.engine.step import get_step
-from privsyn.engine.step_list import list_looks
+from privsyn.engine.step import get_step, list_looks
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.markdown import render_note
 from privsyn.publish.overview_chart import MarginalOverview, OneWayOverview

@@ -25,7 +25,7 @@ from privsyn.base.errors import ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.tables import ENCODED_ROWS, build_code_schema, make_code_profile
-from privsyn.engine.contract_checks import check_table
+from privsyn.engine.step_tables import check_table
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.specs.spec_file import load_spec

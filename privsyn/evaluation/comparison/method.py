@@ -43,8 +43,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import DrawNoise, MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, Step
-from privsyn.engine.step_list import connect, list_looks
+from privsyn.engine.step import Output, Progress, Step, connect, list_looks
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.binning import Binning

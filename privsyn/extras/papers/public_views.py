@@ -13,8 +13,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, Step
-from privsyn.engine.step_list import fund
+from privsyn.engine.step import Output, Progress, Step, fund
 from privsyn.evaluation.comparison.method import MethodInput, MethodResult, Steps
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
