@@ -37,7 +37,7 @@ from privsyn.pipelines.value_steps import count_values_again
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import combine_cliques, select_pairs
+from privsyn.tasks.steps import select_marginals
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -75,7 +75,7 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
     score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)
     rho = float(sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED]))
-    pairs = select_pairs.select_from_all_scores(
+    pairs = select_marginals.select_from_all_scores(
         score_queries,
         scores_again,
         first_recode,
@@ -88,9 +88,9 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
         explained=explain_by_trends(request, inputs),
     )
     domain = build_coarse_domain(first_recode)
-    weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
-    lacking = select_pairs.list_lacking(weights, select_pairs.map_spent(_list_marginals(inputs)), rho)
-    return {"cliques": combine_cliques.tabulate_cliques(lacking, domain, fine)}
+    weights = select_marginals.weigh_cliques(pairs, domain, fine, options.selection)
+    lacking = select_marginals.list_lacking(weights, select_marginals.map_spent(_list_marginals(inputs)), rho)
+    return {"cliques": select_marginals.tabulate_cliques(lacking, domain, fine)}
 
 
 def _choose_more(n: int) -> Step:

@@ -54,7 +54,7 @@ from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
+from privsyn.tasks.steps import compress_domain, indif_scores, measure_marginals, select_marginals
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -178,7 +178,7 @@ CRITERION = ("mechanism.selection.criterion", "mechanism.selection.max_cells")
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy(SCORES.name)
     options = request.get_options(PrivSyn)
-    pairs = select_pairs.select(
+    pairs = select_marginals.select(
         queries,
         [float(a[0]) for a in answers],
         inputs.recode(),
@@ -222,8 +222,8 @@ SELECT_PAIRS = Step(
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, fine = inputs.domain(), request.public.measured_again
     pairs = inputs.table("select_pairs.pairs")
-    weighed = combine_cliques.weigh_cliques(pairs, domain, fine, request.get_options(PrivSyn).selection)
-    return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
+    weighed = select_marginals.weigh_cliques(pairs, domain, fine, request.get_options(PrivSyn).selection)
+    return {"cliques": select_marginals.tabulate_cliques(weighed, domain, fine)}
 
 
 COMBINE_CLIQUES = Step(
@@ -244,7 +244,7 @@ COMBINE_CLIQUES = Step(
 
 def plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan the cliques in the table ``chosen``, then the unclear trends once more."""
-    weights, fine = combine_cliques.read_cliques(inputs.table(chosen)), request.encoding.domain
+    weights, fine = select_marginals.read_cliques(inputs.table(chosen)), request.encoding.domain
     asked_again, weights = plan_unclear_trends(request, inputs, weights, rho)
     rho -= sum_rho(asked_again)
     return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]

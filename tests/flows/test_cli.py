@@ -248,7 +248,7 @@ def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.Monke
     def fail(*_: object, **__: object) -> None:
         raise ValueError("CANARY-VALUE")
 
-    monkeypatch.setattr("privsyn.tasks.steps.select_pairs.select", fail)
+    monkeypatch.setattr("privsyn.tasks.steps.select_marginals.select", fail)
     result = privsyn("release", spec)
     *progress, refusal = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (1, "")
