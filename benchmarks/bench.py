@@ -23,7 +23,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count
-from privsyn.tasks.metrics.pairs import compute_pair_figures
+from privsyn.tasks.metrics.marginal_distance import compute_pair_figures
 from privsyn.tasks.steps.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")

@@ -29,7 +29,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import take_rows
+from privsyn.tasks.metrics.samples import take_rows
 
 HERE = Path(__file__).parent
 STORE = HERE / "forecast.jsonl"

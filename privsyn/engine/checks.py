@@ -47,7 +47,7 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.rungs import bound_domain
 from privsyn.tasks.knowledge.totals import check_totals_possible
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
-from privsyn.tasks.rules.feasibility import check_feasible
+from privsyn.tasks.rules.repair import check_feasible
 from privsyn.tasks.steps.decode_linked import check_persons_feasible
 
 _RUN_BYTES = 16

@@ -28,8 +28,7 @@ from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
-from privsyn.tasks.codecs.binning import list_counted_alone
-from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.codecs.cells import CutCell, list_counted_alone
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import ALL, KnowledgePart, PublicKnowledge

@@ -41,7 +41,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.encode_rows import build_number_domain
-from privsyn.tasks.kernels.batches import read_ahead
+from privsyn.tasks.kernels.blocks import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 

@@ -38,9 +38,9 @@ from privsyn.specs.misread import (
 )
 from privsyn.tasks.codecs import Codec, EncodingPlan
 from privsyn.tasks.codecs.codec import Codes, Columns
+from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
-from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import marginals, noisy
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import (
@@ -60,7 +60,7 @@ from privsyn.tasks.metrics.error_sources import (
     recode_codes,
     sum_bin_noise,
 )
-from privsyn.tasks.metrics.pairs import PairFigures
+from privsyn.tasks.metrics.marginal_distance import PairFigures
 from privsyn.tasks.steps.make_consistent import build_measured_marginals
 
 SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)

@@ -27,7 +27,7 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.codecs.person_figures import get_unit
 from privsyn.tasks.metrics import panels
-from privsyn.tasks.metrics.pairs import measure_association
+from privsyn.tasks.metrics.marginal_distance import measure_association
 from privsyn.tasks.metrics.panels import MOST_LEVELS, PanelTable
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.steps.encode import iterate_kept_batches

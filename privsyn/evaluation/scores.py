@@ -21,21 +21,23 @@ from privsyn.evaluation.anonymeter_attacks import Risk, run_attacks
 from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.classification import compare_classifiers
-from privsyn.tasks.metrics.income import Income, score_income
-from privsyn.tasks.metrics.k_marginal import GroupScores, compute_group_k_marginal, compute_k_marginal_score
+from privsyn.tasks.metrics.by_place import Income, score_income, score_pie_charts
 from privsyn.tasks.metrics.marginal_distance import (
+    GroupScores,
+    PairFigures,
+    average_correlation_difference,
     average_l1,
+    compute_group_k_marginal,
+    compute_k_marginal_score,
     compute_l1_distances,
+    compute_pair_figures,
     draw_cliques,
     estimate_density_error,
     list_all_cliques,
 )
 from privsyn.tasks.metrics.membership import measure_membership, measure_uniqueness
 from privsyn.tasks.metrics.mgd import MgdResult, compute_mgd
-from privsyn.tasks.metrics.pairs import PairFigures, average_correlation_difference, compute_pair_figures
-from privsyn.tasks.metrics.pie_chart import score_pie_charts
-from privsyn.tasks.metrics.propensity import measure_propensity
+from privsyn.tasks.metrics.models import compare_classifiers, measure_propensity
 from privsyn.tasks.metrics.range_queries import (
     RangeQuery,
     compute_nist_range_score,
@@ -43,7 +45,7 @@ from privsyn.tasks.metrics.range_queries import (
     draw_nist_queries,
     draw_privsyn_queries,
 )
-from privsyn.tasks.metrics.subsample import SHARES, find_equivalent_share, score_subsamples
+from privsyn.tasks.metrics.samples import SHARES, find_equivalent_share, score_subsamples
 
 Group = Literal["marginals", "queries", "models", "structure", "attacks"]
 

@@ -36,7 +36,7 @@ from privsyn.pipelines.synthesis_steps import (
     read_consistent_marginals,
     read_zeros,
 )
-from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.cells import list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import CodeTable, Countable

@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, PrivSyn
 from privsyn.engine.request import Request
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.binning import get_ordered
+from privsyn.tasks.codecs.cells import get_ordered
 from privsyn.tasks.estimation.rungs import list_looked_at
 from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT
 from privsyn.tasks.steps import named_sets

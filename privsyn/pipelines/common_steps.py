@@ -37,7 +37,7 @@ from privsyn.engine.step import (
     write_together,
 )
 from privsyn.tasks.codecs import encode_rows
-from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.cells import list_roundings
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.estimation.rungs import expect_chosen_cells, pool_looks
 from privsyn.tasks.kernels.counting import Countable

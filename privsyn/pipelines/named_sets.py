@@ -37,7 +37,7 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
-from privsyn.tasks.codecs.binning import get_ordered
+from privsyn.tasks.codecs.cells import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal, from_table
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table

@@ -406,7 +406,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
-        from privsyn.tasks.synthesis.related_places import fit_related_places
+        from privsyn.tasks.synthesis.fine_codes import fit_related_places
 
         recode, plan = with_tails(inputs.read_pooled_recode(), request.encoding)
         follows, counted = (bool(inputs.list_looks(kind)) for kind in (LookKind.TRANSITIONS, LookKind.LINKED_ROWS))

@@ -24,7 +24,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import CutCell, Floats
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.heaping import PartCodec, count_heaps, share_by_chance
+from privsyn.tasks.codecs.derived import PartCodec, count_heaps, share_by_chance
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
 DAY, HOUR, MINUTE = 86_400, 3_600, 60

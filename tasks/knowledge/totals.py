@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.rules.feasibility import find_valid_row
+from privsyn.tasks.rules.repair import find_valid_row
 
 Ints = NDArray[np.int64]
 

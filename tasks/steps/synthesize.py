@@ -146,7 +146,7 @@ def _scale_targets(
     marginals: Sequence[Marginal], group: Clique, rows: int, zeros: KnownZeros
 ) -> tuple[list[TargetMarginal], list[tuple[tuple[int, ...], np.ndarray]]]:
     """Return the marginals scaled to ``rows``, and (attributes' positions, cells) that rules forbid in the group."""
-    from privsyn.tasks.synthesis.targets import scale_target  # here: compiled code loads slowly
+    from privsyn.tasks.synthesis.sweep import scale_target  # here: compiled code loads slowly
 
     forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
     return [scale_target(m, group, rows, zeros) for m in marginals], forbidden

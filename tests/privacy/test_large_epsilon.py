@@ -21,7 +21,7 @@ from privsyn.evaluation import private_evaluation as evaluation
 from privsyn.evaluation.comparison import method
 from privsyn.evaluation.comparison.method import MethodInput
 from privsyn.evaluation.private_evaluation import AskedEvaluation, Report, evaluate
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import membership as attacks
 from privsyn.tasks.privacy.noise import SeededNoise

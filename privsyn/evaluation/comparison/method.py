@@ -46,13 +46,13 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step, connect, list_looks
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.codecs.cells import Binning
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import ComparisonNoise
 from privsyn.tasks.steps import decode
-from privsyn.tasks.synthesis.related_places import fit_related_places
+from privsyn.tasks.synthesis.fine_codes import fit_related_places
 
 PAPER = "Zhang et al., PrivSyn, USENIX Security 2021"
 

@@ -41,12 +41,12 @@ from privsyn.evaluation.forecasts.stand_in import MadeUpTable, list_nullable
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
-from privsyn.tasks.codecs.binning import list_counted_alone
+from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch_with_numbers
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
-from privsyn.tasks.metrics.subsample import find_equivalent_share, score_subsamples
+from privsyn.tasks.metrics.samples import find_equivalent_share, score_subsamples
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Default epsilons of a forecast, beside the spec's own."""

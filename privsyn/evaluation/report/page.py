@@ -30,7 +30,7 @@ from privsyn.data_contracts.evaluation import (
 )
 from privsyn.evaluation.report import charts
 from privsyn.publish.overview_chart import SHOWN_BINS, Bins
-from privsyn.tasks.metrics.subsample import SHARES
+from privsyn.tasks.metrics.samples import SHARES
 
 SHOWN_ROWS = 15
 """Number of visible rows of a worst-first list; the rest are folded."""

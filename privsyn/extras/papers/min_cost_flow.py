@@ -97,11 +97,11 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
     ``current``, ``target``: counts of one shape and sum.  A move of a row between two cells costs the number of
     attributes in which the cells differ.  The unit is 1 / (number of attributes), so no row is dropped and none added.
     """
-    from privsyn.tasks.metrics.earth_mover_network import (  # here: OR-Tools loads slowly
+    from privsyn.tasks.metrics.earth_mover import (  # here: OR-Tools loads slowly
+        build_default_hierarchy,
         choose_scale,
         find_cheapest_moves,
     )
-    from privsyn.tasks.metrics.generalization import build_default_hierarchy
 
     sizes = target.shape
     graphs = [build_default_hierarchy([str(i) for i in range(n)], ordered=False).at(1).graph() for n in sizes]

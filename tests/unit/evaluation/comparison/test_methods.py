@@ -20,7 +20,7 @@ from privsyn.evaluation.comparison.method import (
     compute_laplace_scale,
     spread_evenly,
 )
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise

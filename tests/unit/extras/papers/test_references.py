@@ -21,7 +21,7 @@ from privsyn.extras.papers import dual_query, exponential_network, full_domain
 from privsyn.extras.papers.full_domain import LAPLACE_CELLS, MWEM_CELLS, find_cells, project, split_rho, spread_for
 from privsyn.extras.papers.min_cost_flow import change_rows, find_fewest_changes, follow
 from privsyn.extras.papers.public_views import list_covering_views
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise

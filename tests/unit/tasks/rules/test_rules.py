@@ -16,11 +16,10 @@ from pydantic import ValidationError
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rules import list_conditions
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.estimation.recode import compress_attribute
-from privsyn.tasks.rules.feasibility import check_feasible, find_valid_row
-from privsyn.tasks.rules.repair import repair_rows
+from privsyn.tasks.rules.repair import check_feasible, find_valid_row, repair_rows
 from tests.support.examples import choose_example_count
 from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
 from tests.support.specs import make_spec
