@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.tables import FOLDER, available, measured_only, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
-from privsyn.evaluation.comparison import variants
+from privsyn.evaluation.comparison import method
 from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.sources.open_source import open_source
 from privsyn.specs.spec_file import load_spec
@@ -119,7 +119,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
             rows.fine, encoding.binning, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
             settings=MethodSettings.of(spec),
         )  # fmt: skip
-        made = variants.default(trial)
+        made = method.default(trial)
         found.append([average_l1(rows.bins, made.table, cliques) for cliques in workloads])
     return np.array(found)
 

@@ -20,10 +20,10 @@ from benchmarks import numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
 from benchmarks.pages import write_between
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count
-from privsyn.tasks.metrics.pairs import compute_pair_figures
+from privsyn.tasks.metrics.marginal_distance import compute_pair_figures
 from privsyn.tasks.steps.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")

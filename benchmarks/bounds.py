@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from benchmarks.peers import LIMITS, NOT_DONE, Limits, name_outcome
 from benchmarks.relations import DPSYNTH, PublicTable, run_binned
 from privsyn.base.pictures import write_picture
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.public_counts import Prior
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed

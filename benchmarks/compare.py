@@ -26,8 +26,8 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import SplitTable, figures, load_split_table, real_figures
 from benchmarks.peers import NOT_DONE, PEERS, SHORT, name_outcome
 from benchmarks.tables import keep_present
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import Method, MethodInput
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.tasks.kernels.counting import CodeTable
 

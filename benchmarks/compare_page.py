@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.compare_store import Run, stopped
 from benchmarks.pages import write_between
 from benchmarks.peers import PEERS, SHORT
-from privsyn.evaluation.comparison.methods import METHODS
+from privsyn.evaluation.comparison.compare_methods import METHODS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results" / "peers.md"

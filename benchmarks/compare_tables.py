@@ -14,11 +14,10 @@ from benchmarks.tables import LABELS, table_spec
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.binning import AttributeBins, Binning
+from privsyn.tasks.codecs.cells import AttributeBins, Binning
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.classification import compute_majority_error, compute_svm_error, split
-from privsyn.tasks.metrics.k_marginal import compute_k_marginal_score
-from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
+from privsyn.tasks.metrics.marginal_distance import average_l1, compute_k_marginal_score, draw_cliques, list_all_cliques
+from privsyn.tasks.metrics.models import compute_majority_error, compute_svm_error, split
 from privsyn.tasks.metrics.range_queries import RangeQuery, compute_range_query_error, draw_privsyn_queries
 from privsyn.tasks.privacy.noise import SeededNoise
 

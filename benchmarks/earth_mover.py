@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 
 from privsyn.base.process_memory import memory_mb
-from privsyn.tasks.metrics.generalization import build_default_hierarchy
+from privsyn.tasks.metrics.earth_mover import build_default_hierarchy
 from privsyn.tasks.metrics.mgd import Axis, compute_aemc
 
 SHAPE = (12, 278, 174)

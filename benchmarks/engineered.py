@@ -26,7 +26,7 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.rules import made
 from benchmarks.tables import BINS, FOLDER
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.evaluation.scores import Scorer

@@ -28,8 +28,8 @@ from benchmarks.whole_release import census_spec
 from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.process_memory import memory_mb
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.synthesize import synthesize
 

@@ -26,7 +26,7 @@ from benchmarks.panels import print_means, synthesize, widen
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.evaluation.panel_figures import list_household_figures, read_panel_table, share_broken
+from privsyn.evaluation.linked_figures import list_household_figures, read_panel_table, share_broken
 from privsyn.tasks.codecs import plan_every_column
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho

@@ -16,8 +16,8 @@ from fractions import Fraction
 import numpy as np
 
 from benchmarks.accuracy import base_spec, rows_of
-from privsyn.data_contracts.prior import Improvement
-from privsyn.evaluation.comparison import variants
+from privsyn.data_contracts.public_counts import Improvement
+from privsyn.evaluation.comparison import method
 from privsyn.evaluation.comparison.method import MethodInput, MethodResult, MethodSettings
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
@@ -32,9 +32,9 @@ def make_pooled_releases(trial: MethodInput, epsilons: Sequence[float]) -> Metho
     """Make a release at each epsilon and the trial's delta, each improving those before it; return the last one."""
     names = [{"run": f"run-{i}", "epsilon": epsilon, "delta": trial.delta} for i, epsilon in enumerate(epsilons)]
     improves = Improvement.model_validate({"earlier": names[:-1], "epsilon": epsilons[-1], "delta": trial.delta})
-    request = variants.request_of(trial, trial.settings.mechanism)
+    request = method.request_of(trial, trial.settings.mechanism)
     request = replace(request, spec=request.spec.model_copy(update={"improves": improves}))
-    return variants.run_steps(trial, request, build_steps(request))
+    return method.run_steps(trial, request, build_steps(request))
 
 
 def trial(name: str, epsilon: float, seed: int) -> MethodInput:
@@ -60,9 +60,9 @@ def compared(name: str, epsilon: float, times: int, seeds: int) -> np.ndarray:
             [
                 average_l1(rows.bins, made.table, pairs)
                 for made in (
-                    variants.default(first),
+                    method.default(first),
                     make_pooled_releases(replace(first, noise=SeededNoise(3 * seed + 1)), [epsilon] * times),
-                    variants.default(trial(name, together, 3 * seed + 2)),
+                    method.default(trial(name, together, 3 * seed + 2)),
                 )
             ]
         )

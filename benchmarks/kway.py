@@ -33,7 +33,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.evaluation.comparison.plot import COLORS
+from privsyn.evaluation.comparison.results import COLORS
 from privsyn.extras.papers.public_views import list_covering_views, replace_selection
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import marginals

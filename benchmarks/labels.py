@@ -36,7 +36,7 @@ from benchmarks.relations_figures import compute_figures
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.classification import compute_svm_error
+from privsyn.tasks.metrics.models import compute_svm_error
 
 HOLDOUT_SHARE = 0.2
 MOST_LEVELS = 20

@@ -32,7 +32,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.metrics.classification import compute_svm_error
+from privsyn.tasks.metrics.models import compute_svm_error
 
 ROWS, DELTA, HOLDOUT_SHARE = 10_000, 1e-9, 0.2
 Case = tuple[str, Mapping[str, Any]]

@@ -34,7 +34,7 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.request import Request
 from privsyn.engine.step import list_published_files
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.evaluation.panel_figures import list_panel_figures, read_panel_table, share_broken
+from privsyn.evaluation.linked_figures import list_panel_figures, read_panel_table, share_broken
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan_every_column
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques

@@ -27,9 +27,9 @@ from benchmarks.paper_figures import PAGE
 from benchmarks.results import DOCS
 from benchmarks.tables import keep_present
 from privsyn.base.pictures import draw_chart
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import DomainTooLargeError
-from privsyn.evaluation.comparison.methods import METHODS
-from privsyn.evaluation.comparison.plot import COLORS
+from privsyn.evaluation.comparison.results import COLORS
 
 STORE = Path(__file__).parent / "paper_comparison.jsonl"
 MARKERS = ("<!-- paper comparison: begin -->", "<!-- paper comparison: end -->")

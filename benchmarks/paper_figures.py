@@ -17,7 +17,7 @@ from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.evaluation.comparison.plot import COLORS
+from privsyn.evaluation.comparison.results import COLORS
 from privsyn.sources.open_source import open_source
 from privsyn.specs.spec_file import load_spec, override_options
 from privsyn.tasks.codecs import plan

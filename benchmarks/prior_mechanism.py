@@ -33,7 +33,7 @@ from privsyn.tasks.estimation.prior_levels import (
     sort_by_group,
 )
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.k_marginal import compute_group_k_marginal
+from privsyn.tasks.metrics.marginal_distance import compute_group_k_marginal
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.one_way_marginals import count_exactly

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.tables import FOLDER, table_spec
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.public_counts import Prior
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed

@@ -12,8 +12,8 @@ from itertools import combinations
 
 from benchmarks.compare_tables import load_split_table, only
 from benchmarks.peers import REFEREES
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import Method, MethodInput
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.privacy.noise import SeededNoise
 

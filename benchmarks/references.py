@@ -10,9 +10,9 @@ import argparse
 from benchmarks.pages import write_between
 from benchmarks.paper_figures import PAGE, adult_spec
 from privsyn.data_contracts.columns import DropColumn
-from privsyn.data_contracts.evaluation_results import Comparison
+from privsyn.data_contracts.evaluation import Comparison
 from privsyn.evaluation.comparison.compare_methods import AskedComparison, run_all
-from privsyn.evaluation.comparison.result_tables import list_markdown_table
+from privsyn.evaluation.comparison.results import list_markdown_table
 from privsyn.extras.papers.methods import REFERENCES
 
 MARKERS = ("<!-- references: begin -->", "<!-- references: end -->")

@@ -72,7 +72,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from benchmarks.compare_tables import DELTA, load_split_table, only
 from privsyn.data_contracts.focus import NamedMarginal
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import MethodInput
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho

@@ -20,11 +20,9 @@ from benchmarks.accuracy import TABLES
 from benchmarks.pages import write_between
 from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
-from privsyn.data_contracts.evaluation_results import Comparison, MethodRun
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.comparison.compare_methods import AskedComparison, run_all
-from privsyn.evaluation.comparison.methods import METHODS
-from privsyn.evaluation.comparison.plot import build_chart
+from privsyn.data_contracts.evaluation import Comparison, EvaluationSpec, MethodRun
+from privsyn.evaluation.comparison.compare_methods import METHODS, AskedComparison, run_all
+from privsyn.evaluation.comparison.results import build_chart
 from privsyn.specs.spec_file import load_spec, override_options
 
 DOCS = Path(__file__).parents[1] / "docs"

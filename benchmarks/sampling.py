@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.peers import ENVIRONMENTS, LIMITS, ONE_THREAD, PeerError, watch
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import count
 from privsyn.tasks.steps.synthesize import synthesize

@@ -33,8 +33,7 @@ from privsyn.base.process_memory import forget_peak_memory, memory_mb
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
-from privsyn.engine.step import Step
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import Step, run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.folder import publish
 from privsyn.tasks.kernels.counting import CodeTable

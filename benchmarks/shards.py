@@ -24,14 +24,14 @@ from privsyn.base.settings import Settings
 from privsyn.counting import synthetic_parts
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import append_attributes
+from privsyn.tasks.steps import synthesize
 from privsyn.tasks.synthesis import shards
 
 ROWS, COLUMNS, SHARDS = 1_000_000, 20, (1, 2, 5, 10, 20, 50, 100)
@@ -58,7 +58,7 @@ def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
 def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> CodeTable:
     """``rows`` rows in ``number`` shards, all attributes, joined."""
     settings = Synthesis(shard_rows=-(-rows // number))
-    core = append_attributes.select_core_marginals(found, domain)
+    core = synthesize.select_core_marginals(found, domain)
     wanted = shards.plan_shards(rows, settings)
     parts: list[CodeTable] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> C
         make = synthetic_parts.CoreParts(core.marginals, core.domain, settings, None, None)
         for shard, made in zip(wanted, synthetic_parts.make_core_parts(work, make, wanted), strict=True):
             codes = CodeTable.from_arrow(pq.read_table(made.path), core.domain)
-            parts.append(append_attributes.append_attributes(codes, found, domain, shard.own_seed))
+            parts.append(synthesize.append_attributes(codes, found, domain, shard.own_seed))
     return CodeTable(
         domain, tuple(np.concatenate(columns) for columns in zip(*(p.columns for p in parts), strict=True))
     )

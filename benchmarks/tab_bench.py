@@ -49,9 +49,9 @@ from benchmarks.tab_bench_figures import (
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.compare_methods import METHODS as REGISTRY
 from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
-from privsyn.evaluation.comparison.methods import METHODS as REGISTRY
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 

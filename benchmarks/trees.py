@@ -23,8 +23,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
-from privsyn.evaluation.panel_figures import read_panel_table
-from privsyn.evaluation.table_pair_figures import list_table_pair_figures
+from privsyn.evaluation.linked_figures import list_table_pair_figures, read_panel_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.table_pairs import name_step
 from privsyn.sources.open_source import open_source

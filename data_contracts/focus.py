@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
-from privsyn.data_contracts.question_language import ParsedQuestion, parse_question
+from privsyn.data_contracts.question_language import EXAMPLE, ParsedQuestion, Summary, parse_question
 from privsyn.data_contracts.rule_language import Node, find_names, parse_condition
 from privsyn.data_contracts.rules import infer_type
-from privsyn.data_contracts.summaries import EXAMPLE, Summary
 
 MOST_MEASURED = 5
 """The most columns of a set that is measured as one table."""

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from privsyn.data_contracts.focus import MOST_MEASURED
 from privsyn.data_contracts.linked_tables import list_described_columns
-from privsyn.data_contracts.mechanism_options import Mechanism, PrivSyn
-from privsyn.data_contracts.step_options import Rows
+from privsyn.data_contracts.mechanism_options import Mechanism, PrivSyn, Rows
 
 PAPER: dict[str, Any] = {
     "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal", "remeasure_one_ways": False},

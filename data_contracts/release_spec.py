@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.columns.category_columns import CategoryValue
-from privsyn.data_contracts.columns.number_columns import name_heap_attribute
+from privsyn.data_contracts.columns.ordered_columns import name_heap_attribute
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
@@ -50,7 +50,7 @@ from privsyn.data_contracts.linked_tables import (
     join_columns,
     list_constant_columns,
 )
-from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
+from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn, Synthesis
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
 from privsyn.data_contracts.presets import (
     DEFAULT_ACCOUNTANT,
@@ -61,9 +61,24 @@ from privsyn.data_contracts.presets import (
     fill_targets,
     keep_declined,
 )
-from privsyn.data_contracts.prior import EarlierCells, Improvement, Prior, check_poolable, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
+from privsyn.data_contracts.public_counts import (
+    EarlierCells,
+    Improvement,
+    KnownTotal,
+    Prior,
+    PublicFile,
+    check_poolable,
+    check_prior,
+    check_totals,
+)
 from privsyn.data_contracts.publication import About, Format, check_known_formats
+from privsyn.data_contracts.question_language import (
+    MeasuredSummary,
+    check_summaries,
+    list_measured_summaries,
+    list_summary_columns,
+)
 from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
 from privsyn.data_contracts.rules import (
     LookupRule,
@@ -81,14 +96,6 @@ from privsyn.data_contracts.spec_checks import (
     check_unmeasured,
     list_named_columns,
 )
-from privsyn.data_contracts.step_options import Synthesis
-from privsyn.data_contracts.summaries import (
-    MeasuredSummary,
-    check_summaries,
-    list_measured_summaries,
-    list_summary_columns,
-)
-from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
 
 
 class EngineChoice(FrozenModel):

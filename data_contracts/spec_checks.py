@@ -7,9 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 from privsyn.data_contracts.columns.category_columns import name_level_attribute
-from privsyn.data_contracts.columns.number_columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns.ordered_columns import (
+    RESOLUTION_SECONDS,
+    DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
+)
 from privsyn.data_contracts.columns.shared_fields import Binned
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, DatetimeColumn
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.rule_language import RowWords

@@ -15,17 +15,16 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from privsyn.data_contracts import columns, mechanism_options, step_options
+from privsyn.data_contracts import columns, mechanism_options
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.frozen_model import write_form_text
 from privsyn.data_contracts.presets import FOCUS_WEIGHT, RELATIONS
-from privsyn.data_contracts.prior import EarlierCells, Prior
 from privsyn.data_contracts.promise import Guarantee, Unit
+from privsyn.data_contracts.public_counts import EarlierCells, KnownTotal, Prior
 from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import EngineChoice, ReleaseSpec
 from privsyn.data_contracts.rules import Derive, Lookup, Never, OneOf
-from privsyn.data_contracts.totals import KnownTotal
 
 PAGE = Path(__file__).with_name("spec.md")
 BEGIN, END = "<!-- fields -->\n", "<!-- /fields -->\n"
@@ -44,11 +43,11 @@ SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
     ("`csv`", (CsvOptions,)),
     ("`rules`", (Never, Derive, Lookup, OneOf)),
     ("`mechanism: {name: privsyn}`", (mechanism_options.PrivSyn,)),
-    ("`mechanism: {split: ...}`", (step_options.Split,)),
-    ("`mechanism: {compression: ...}`", (step_options.Compression,)),
-    ("`mechanism: {selection: ...}`", (step_options.Selection,)),
-    ("`mechanism: {consistency: ...}`", (step_options.Consistency,)),
-    ("`mechanism: {synthesis: ...}`", (step_options.Synthesis,)),
+    ("`mechanism: {split: ...}`", (mechanism_options.Split,)),
+    ("`mechanism: {compression: ...}`", (mechanism_options.Compression,)),
+    ("`mechanism: {selection: ...}`", (mechanism_options.Selection,)),
+    ("`mechanism: {consistency: ...}`", (mechanism_options.Consistency,)),
+    ("`mechanism: {synthesis: ...}`", (mechanism_options.Synthesis,)),
     ("`mechanism: {name: adaptive}`", (mechanism_options.Adaptive,)),
     ("`mechanism: {name: independent}`", (mechanism_options.Independent,)),
     ("`mechanism: {name: mst}`", (mechanism_options.Mst,)),
@@ -74,10 +73,10 @@ FILLED_IN = {"improves", "public_files", "sha256"}
 """Fields that the program fills in; the page's words say so once."""
 
 OF_DEFAULT_PRESET: dict[type[BaseModel], dict[str, Any]] = {
-    step_options.Split: RELATIONS["split"],
-    step_options.Compression: RELATIONS["compression"],
-    step_options.Consistency: RELATIONS["consistency"],
-    step_options.Synthesis: RELATIONS["synthesis"],
+    mechanism_options.Split: RELATIONS["split"],
+    mechanism_options.Compression: RELATIONS["compression"],
+    mechanism_options.Consistency: RELATIONS["consistency"],
+    mechanism_options.Synthesis: RELATIONS["synthesis"],
     Focus: {"weight": FOCUS_WEIGHT, "triples": True, "scores": True},
     NamedMarginal: {"measured": True},
 }

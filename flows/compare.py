@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.comparison.compare_methods import (
     DEFAULT_EPSILONS,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.evaluation.private_evaluation import AskedEvaluation, Report
 from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality

@@ -76,13 +76,11 @@ from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import log_warning
-from privsyn.engine.step import Step, get_step
-from privsyn.engine.step_list import run_steps
-from privsyn.engine.step_tables import StepRefs
+from privsyn.engine.step import Step, get_step, run_steps
+from privsyn.engine.step_tables import StepRefs, validate_with_great_expectations
 from privsyn.flows.private_errors import get_settings, hide_private_errors
 from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress

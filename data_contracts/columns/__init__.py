@@ -11,15 +11,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from privsyn.data_contracts.columns.category_columns import MAX_CODES, MAX_TEXT, BooleanColumn, CategoricalColumn
-from privsyn.data_contracts.columns.number_columns import INTEGER_TYPES, IntegerColumn, NumberColumn
-from privsyn.data_contracts.columns.shared_fields import Binned, Described
-from privsyn.data_contracts.columns.time_columns import (
+from privsyn.data_contracts.columns.ordered_columns import (
+    INTEGER_TYPES,
     DateColumn,
     DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
     TimeColumn,
     Zoned,
     count_seconds_since_epoch,
 )
+from privsyn.data_contracts.columns.shared_fields import Binned, Described
 
 __all__ = [
     "INTEGER_TYPES",

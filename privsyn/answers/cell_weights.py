@@ -17,9 +17,8 @@ from scipy.sparse.csgraph import connected_components
 from privsyn.answers.conditions import AllOf, AtLevel, Condition, name_codes_attribute
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
-from privsyn.tasks.codecs.differences import DifferenceCodec
+from privsyn.tasks.codecs.derived import DifferenceCodec, SplitCodec
 from privsyn.tasks.codecs.person_figures import SummaryCodec
-from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.allowed_codes import join_values
 from privsyn.tasks.rules.intervals import NO, Interval, Truth, conjoin, place_on_axis, read_cells

@@ -34,7 +34,7 @@ from privsyn.answers.conditions import (
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.rules.intervals import NO, YES, Interval, Truth, convert_to_array, read_cells
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import name_all_rows
+from privsyn.data_contracts.question_language import EXAMPLE, OF_TRUTH, Summary, parse_summary
 from privsyn.data_contracts.rule_language import drop_table_names
-from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_summary
 from privsyn.engine.step import release_steps
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes

@@ -21,8 +21,7 @@ from privsyn.data_contracts.linked_tables import get_above, list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, release_steps
-from privsyn.engine.step_list import list_looks
+from privsyn.engine.step import Step, list_looks, release_steps
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import COUNT_RUNGS

@@ -207,9 +207,13 @@ def compare(
     Privacy: the noise has a seed and the figures are exact functions of the real rows, so use it only for public data,
     or data that stays with you.  Nothing is released or charged.
     """
-    from privsyn.evaluation.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, AskedComparison
+    from privsyn.evaluation.comparison.compare_methods import (
+        DEFAULT_EPSILONS,
+        DEFAULT_METHODS,
+        METHODS,
+        AskedComparison,
+    )
     from privsyn.evaluation.comparison.compare_methods import compare as run_comparison
-    from privsyn.evaluation.comparison.methods import METHODS
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
     request = AskedComparison(

@@ -46,11 +46,11 @@ from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
-from privsyn.tasks.codecs.binning import list_counted_alone
+from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.codecs.codec import UnreleasedCodec
+from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.codecs.encoding_plan import FIGURES, list_asked_thresholds
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
 from privsyn.tasks.estimation.merged_codes import (
     CoarseCounts,

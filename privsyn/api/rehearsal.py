@@ -1,6 +1,6 @@
 """The rehearsal of a release: a small release of made-up rows by the steps of a real one, in its own folder.
 
-It uses the counts expected for the given number of rows (privsyn/evaluation/forecasts/assumed_counts.py).  So noise,
+It uses the counts expected for the given number of rows (privsyn/evaluation/forecasts/stand_in.py).  So noise,
 selection, consistency and files are as for a table of that size.
 """
 
@@ -25,17 +25,15 @@ from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.execute import Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import ReleaseStep, Step, run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
-from privsyn.evaluation.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
+from privsyn.evaluation.forecasts.stand_in import DEFAULT_STRENGTH, AssumedRows, ScaledRows, assume_chances, assume_rows
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import publish
 from privsyn.storage.disk import translate_os_errors

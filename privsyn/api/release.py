@@ -153,7 +153,7 @@ def run_proposal(proposal: Proposal) -> ReleaseSummary:
     with defer_interrupts():
         with pause_gc():
             from privsyn.engine.open_run import open_run
-            from privsyn.engine.step_list import run_steps
+            from privsyn.engine.step import run_steps
             from privsyn.publish.folder import publish, summarize
 
         telemetry = Telemetry(proposal.settings)

@@ -25,12 +25,10 @@ from privsyn.base.wording import API
 from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.contract_checks import check_table
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps
-from privsyn.engine.step_list import run_steps
-from privsyn.engine.step_tables import StepRefs
+from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps, run_steps
+from privsyn.engine.step_tables import StepRefs, check_table
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import list_versions

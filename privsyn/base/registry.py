@@ -8,8 +8,8 @@ and the object that it is.  The module that asks for a group says what its objec
 | privsyn.codebooks | ending of files (``.xml``): reads a Dictionary | specs/dictionary_process.py |
 | privsyn.commands | of the command: a function with its arguments | cli/__init__.py |
 | privsyn.connectors | scheme of URLs, or ending of files: a Connector | sources/stream_source.py |
-| privsyn.engines | ``kind`` of ``engine``: the class of a ClusterEngine | engine/opening.py |
-| privsyn.methods | any: a sequence of methods | evaluation/comparison/methods.py |
+| privsyn.engines | ``kind`` of ``engine``: the class of a ClusterEngine | engine/proposal.py |
+| privsyn.methods | any: a sequence of methods | evaluation/comparison/compare_methods.py |
 | privsyn.metrics | of the metric: an AddedMetric | evaluation/scores.py |
 | privsyn.requests | kind of a release that is of no table, its last step: lists its steps | api/ledger_comparison.py |
 | privsyn.stores | scheme of URLs: a FileStore | storage/stores.py |

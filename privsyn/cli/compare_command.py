@@ -78,7 +78,7 @@ def compare_command(
 
 
 def _parse_methods(text: str) -> tuple[str, ...]:
-    from privsyn.evaluation.comparison.methods import METHODS
+    from privsyn.evaluation.comparison.compare_methods import METHODS
 
     named = tuple(name.strip() for name in text.split(",") if name.strip())
     return tuple(METHODS) if named == ("all",) else named
@@ -112,7 +112,7 @@ def _compare(asked: AskedComparison, settings: Settings) -> Compared:
 
 
 def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
-    from privsyn.evaluation.comparison.result_tables import build_table, describe_missing
+    from privsyn.evaluation.comparison.results import build_table, describe_missing
 
     results = compared.results
     shown = people if as_json else Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods)))
@@ -135,7 +135,7 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
-    from privsyn.evaluation.comparison.result_tables import describe_missing, list_lines
+    from privsyn.evaluation.comparison.results import describe_missing, list_lines
 
     results = compared.results
     figures = [

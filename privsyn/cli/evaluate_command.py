@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from privsyn.base.settings import Settings
-    from privsyn.data_contracts.evaluation_results import Evaluation, Metric
+    from privsyn.data_contracts.evaluation import Evaluation, Metric
     from privsyn.evaluation.private_evaluation import AskedEvaluation, Report
 
 
@@ -171,7 +171,7 @@ def _format_range(metric: Metric) -> str:
 def _sample(metric: Metric) -> str:
     if metric.subsample is None:
         return ""
-    from privsyn.tasks.metrics.subsample import SHARES  # here: other commands do without what it loads
+    from privsyn.tasks.metrics.samples import SHARES  # here: other commands do without what it loads
 
     return f"{'≤ ' if metric.subsample <= SHARES[0] else ''}{metric.subsample:.1%} of real rows"
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from privsyn.base.process_memory import return_unused_memory
 from privsyn.storage.table_files import TableWriter, iterate_batches
-from privsyn.tasks.kernels.batches import read_ahead
+from privsyn.tasks.kernels.blocks import read_ahead
 
 
 class Made(NamedTuple):

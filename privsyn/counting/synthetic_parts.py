@@ -18,7 +18,7 @@ from privsyn.counting.part_files import Made, PartFile
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.data_contracts.mechanism_options import Rows, Synthesis
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.known_zeros import KnownZeros
@@ -28,7 +28,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import totals
 from privsyn.tasks.knowledge.prior_pairs import PriorGuide
 from privsyn.tasks.knowledge.totals import ExactCounts
-from privsyn.tasks.steps import append_attributes, decode, synthesize
+from privsyn.tasks.steps import decode, synthesize
 from privsyn.tasks.synthesis.shards import Residuals, Shard, add_residuals, measure_residuals, plan_shards
 
 ShardCodes: TypeAlias = str | pa.Table
@@ -106,7 +106,7 @@ class WholeParts:
     def make(self, task: ExactShard, threads: int) -> Made:
         """Return the rows of one shard with the appended attributes and the public totals."""
         rows, seed = _read_codes(task.rows, self.core), task.shard.own_seed
-        codes = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.tied)
+        codes = synthesize.append_attributes(rows, self.marginals, self.domain, seed, self.tied)
         codes = totals.hold(codes, task.exact, totals.seed_generator(seed))
         return Made(codes.to_arrow().to_batches())
 

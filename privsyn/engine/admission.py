@@ -13,9 +13,8 @@ from typing import ParamSpec
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.engine import checks
 from privsyn.engine.draw import Draw
-from privsyn.engine.opening import Books, has_makers, open_books, open_store, open_table
 from privsyn.engine.policy_checks import check_policy
-from privsyn.engine.proposal import Proposal
+from privsyn.engine.proposal import Books, Proposal, has_makers, open_books, open_store, open_table
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.sources.private_table import Source
 from privsyn.storage.records import Records

@@ -39,12 +39,19 @@ from privsyn.base.wording import refer_to_action
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.engine.contract_checks import ContractVerdict, Validate, check_stage, validate_receipts
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan, compute_digest
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, ReleaseStep, Step, get_step, release_steps
-from privsyn.engine.step_tables import StepRefs, read_recorded_outputs, write_outputs
+from privsyn.engine.step_tables import (
+    ContractVerdict,
+    StepRefs,
+    Validate,
+    check_stage,
+    read_recorded_outputs,
+    validate_receipts,
+    write_outputs,
+)
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.records import Records, read_note
 from privsyn.storage.store import Store

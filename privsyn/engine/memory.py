@@ -16,8 +16,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, ReleaseStep, RowStream, Step, list_published_files
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import Output, ReleaseStep, RowStream, Step, list_published_files, run_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
 

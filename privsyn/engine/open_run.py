@@ -36,8 +36,7 @@ from privsyn.engine.draw import Draw, RunMaker, choose_draw, find_begun_run, pre
 from privsyn.engine.execute import Run
 from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.keys import keep_run_name, key_result
-from privsyn.engine.opening import Books, choose_engines, find_payer
-from privsyn.engine.proposal import Proposal
+from privsyn.engine.proposal import Books, Proposal, choose_engines, find_payer
 from privsyn.engine.step import ReleaseStep
 from privsyn.engine.step_tables import StepRefs, format_record_name, write_outputs
 from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints

@@ -18,8 +18,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, release_steps
-from privsyn.engine.step_list import check_shares
+from privsyn.engine.step import ReleaseStep, Step, check_shares, release_steps
 from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, convert_epsilon_to_rho, convert_rho_to_epsilon
 
 MOST_NOISE = 1e8

@@ -13,14 +13,22 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns
-from privsyn.data_contracts.mechanism_options import Aim, Independent, Mechanism, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import (
+    Aim,
+    Consistency,
+    Independent,
+    Mechanism,
+    Mst,
+    PrivBayes,
+    PrivSyn,
+    Selection,
+    Synthesis,
+)
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Consistency, Selection, Synthesis
 from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
-from privsyn.tasks.codecs.binning import list_counted_alone
-from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.codecs.cells import CutCell, list_counted_alone
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import ALL, KnowledgePart, PublicKnowledge

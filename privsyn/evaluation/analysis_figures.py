@@ -17,8 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
-from privsyn.data_contracts.evaluation_spec import Analysis
+from privsyn.data_contracts.evaluation import Analysis, AnalysisFigure, AnalysisResult
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.question_language import split_formula
 from privsyn.data_contracts.release_spec import ReleaseSpec

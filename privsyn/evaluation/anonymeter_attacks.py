@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privsyn.evaluation.coded_tables import CodedTable
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import sample_rows
+from privsyn.tasks.metrics.samples import sample_rows
 
 WORKER = Path(__file__).with_name("anonymeter_worker.py")
 MOST_ATTACKS = 500

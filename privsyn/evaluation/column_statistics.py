@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.evaluation_results import ColumnStatistics, Statistic
+from privsyn.data_contracts.evaluation import ColumnStatistics, Statistic
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec

@@ -15,19 +15,17 @@ from typing import Any, TypeVar
 
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import Evaluation, EvaluationSpec, MisreadColumn, TableScores
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
 from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease, OpenTable, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
-from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
-from privsyn.evaluation.panel_figures import compute_panel_figures
+from privsyn.evaluation.details import ColumnReading, add_misread, describe_misread, list_broken_rules
+from privsyn.evaluation.linked_figures import compute_panel_figures, compute_table_pair_figures
 from privsyn.evaluation.report.page import render
 from privsyn.evaluation.scores import Scorer, check_packages
 from privsyn.evaluation.settings_file import check_settings
-from privsyn.evaluation.table_pair_figures import compute_table_pair_figures
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.registry import plan_release
 from privsyn.sources.private_table import Table

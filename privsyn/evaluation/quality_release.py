@@ -21,7 +21,7 @@ from privsyn.base.telemetry import Telemetry
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import LookKind, StepKind, Zone
 from privsyn.data_contracts.certificate import Certificate
-from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
+from privsyn.data_contracts.evaluation import QualityFigure, QualityReport
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
@@ -30,8 +30,7 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, ReleaseStep, release_steps
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import LookDescription, ReleaseStep, release_steps, run_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
 from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, read_table, to_bins
 from privsyn.ledgers.ledger import Ledger

@@ -15,28 +15,29 @@ from numpy.typing import NDArray
 from privsyn.base.errors import RequestError
 from privsyn.base.registry import load_parts, make_missing_error
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.evaluation_results import Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
+from privsyn.data_contracts.evaluation import EvaluationSpec, IncomeColumns, Metric
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.evaluation.anonymeter_attacks import Risk, run_attacks
 from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.classification import compare_classifiers
-from privsyn.tasks.metrics.income import Income, score_income
-from privsyn.tasks.metrics.k_marginal import GroupScores, compute_group_k_marginal, compute_k_marginal_score
+from privsyn.tasks.metrics.by_place import Income, score_income, score_pie_charts
 from privsyn.tasks.metrics.marginal_distance import (
+    GroupScores,
+    PairFigures,
+    average_correlation_difference,
     average_l1,
+    compute_group_k_marginal,
+    compute_k_marginal_score,
     compute_l1_distances,
+    compute_pair_figures,
     draw_cliques,
     estimate_density_error,
     list_all_cliques,
 )
 from privsyn.tasks.metrics.membership import measure_membership, measure_uniqueness
 from privsyn.tasks.metrics.mgd import MgdResult, compute_mgd
-from privsyn.tasks.metrics.pairs import PairFigures, average_correlation_difference, compute_pair_figures
-from privsyn.tasks.metrics.pie_chart import score_pie_charts
-from privsyn.tasks.metrics.propensity import measure_propensity
+from privsyn.tasks.metrics.models import compare_classifiers, measure_propensity
 from privsyn.tasks.metrics.range_queries import (
     RangeQuery,
     compute_nist_range_score,
@@ -44,14 +45,14 @@ from privsyn.tasks.metrics.range_queries import (
     draw_nist_queries,
     draw_privsyn_queries,
 )
-from privsyn.tasks.metrics.subsample import SHARES, find_equivalent_share, score_subsamples
+from privsyn.tasks.metrics.samples import SHARES, find_equivalent_share, score_subsamples
 
 Group = Literal["marginals", "queries", "models", "structure", "attacks"]
 
 
 @dataclass(frozen=True)
 class ScoreKind:
-    """One metric: ``privsyn.data_contracts.evaluation_results.Metric`` without its value."""
+    """One metric: ``privsyn.data_contracts.evaluation.Metric`` without its value."""
 
     title: str
     group: Group

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns, MgdSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec, IncomeColumns, MgdSpec
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.evaluation.coded_tables import encode_table, list_mgd_columns

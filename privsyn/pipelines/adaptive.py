@@ -36,12 +36,12 @@ from privsyn.pipelines.synthesis_steps import (
     read_consistent_marginals,
     read_zeros,
 )
-from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.cells import list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import append_attributes, combine_cliques, residual_scores, synthesize
+from privsyn.tasks.steps import residual_scores, select_marginals, synthesize
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -84,7 +84,7 @@ def make_rows_so_far(n: int) -> Step:
         domain, knowledge = build_coarse_domain(recode), request.public.in_codes(recode)
         by_code, sets = set_apart(consistent)
         tied = knowledge.tied | list_attributes(sets)
-        core = append_attributes.select_core_marginals(by_code, domain, tied)
+        core = synthesize.select_core_marginals(by_code, domain, tied)
         settings = request.synthesis
         settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
         number = residual_scores.count_rows_so_far(estimate_total(recode))
@@ -97,7 +97,7 @@ def make_rows_so_far(n: int) -> Step:
             progress,
             zeros=read_zeros(request, inputs, recode),
         )
-        codes = append_attributes.append_attributes(rows, by_code, domain, settings.seed, tied)
+        codes = synthesize.append_attributes(rows, by_code, domain, settings.seed, tied)
         return {"codes": RowStream.of_codes(codes.to_arrow().to_batches(), domain)}
 
     return Step(
@@ -192,7 +192,7 @@ def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Map
         remeasure_one_ways=request.get_options(Adaptive).split.remeasure_one_ways,
         targets=request.public.targets,
     )
-    return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}
+    return {"cliques": select_marginals.tabulate_cliques(weights, inputs.domain(), fine)}
 
 
 def _choose_again(n: int) -> Step:

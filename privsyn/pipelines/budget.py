@@ -1,7 +1,7 @@
 """The budget table: every look of a release and its exact share of the budget.
 
 Belongs here: all shares, and all arithmetic with them.  A release has exactly the looks of its budget table: the steps
-of a look without a share are left out (:func:`privsyn.engine.step_list.fund`).
+of a look without a share are left out (:func:`privsyn.engine.step.fund`).
 
 By default, for a table of one row a person: s = (.25, .02, .73) is the option ``split``.  Of d columns, o have an order
 and l have rungs.
@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, PrivSyn
 from privsyn.engine.request import Request
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.binning import get_ordered
+from privsyn.tasks.codecs.cells import get_ordered
 from privsyn.tasks.estimation.rungs import list_looked_at
 from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT
 from privsyn.tasks.steps import named_sets

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from privsyn.counting.part_files import Shape
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import (
@@ -37,7 +37,7 @@ from privsyn.engine.step import (
     write_together,
 )
 from privsyn.tasks.codecs import encode_rows
-from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.cells import list_roundings
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.estimation.rungs import expect_chosen_cells, pool_looks
 from privsyn.tasks.kernels.counting import Countable

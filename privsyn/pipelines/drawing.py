@@ -12,8 +12,7 @@ from pathlib import Path
 import networkx as nx
 
 from privsyn.data_contracts.artifacts import StepKind
-from privsyn.engine.step import Step, release_steps
-from privsyn.engine.step_list import connect, fund
+from privsyn.engine.step import Step, connect, fund, release_steps
 from privsyn.pipelines import panel
 from privsyn.pipelines.one_shot import build_looks
 from privsyn.pipelines.panel import MAKE_WITHOUT_ROWS

@@ -17,8 +17,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
-from privsyn.engine.step_list import repeat
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step, repeat
 from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
 from privsyn.pipelines.mechanism_parts import build_measurement
 from privsyn.pipelines.named_sets import measure_sets_again
@@ -38,7 +37,7 @@ from privsyn.pipelines.value_steps import count_values_again
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import combine_cliques, select_pairs
+from privsyn.tasks.steps import select_marginals
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -76,7 +75,7 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
     score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)
     rho = float(sum(inputs.rho.values()))
-    pairs = select_pairs.select_from_all_scores(
+    pairs = select_marginals.select_from_all_scores(
         score_queries,
         scores_again,
         first_recode,
@@ -89,9 +88,9 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
         explained=explain_by_trends(request, inputs),
     )
     domain = build_coarse_domain(first_recode)
-    weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
-    lacking = select_pairs.list_lacking(weights, select_pairs.map_spent(_list_marginals(inputs)), rho)
-    return {"cliques": combine_cliques.tabulate_cliques(lacking, domain, fine)}
+    weights = select_marginals.weigh_cliques(pairs, domain, fine, options.selection)
+    lacking = select_marginals.list_lacking(weights, select_marginals.map_spent(_list_marginals(inputs)), rho)
+    return {"cliques": select_marginals.tabulate_cliques(lacking, domain, fine)}
 
 
 def _choose_more(n: int) -> Step:

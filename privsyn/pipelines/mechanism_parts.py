@@ -20,7 +20,7 @@ from privsyn.pipelines.synthesis_steps import DECODE, REFINED, decode_rows
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import combine_cliques, synthesize
+from privsyn.tasks.steps import select_marginals, synthesize
 from privsyn.tasks.synthesis import shards
 
 
@@ -33,8 +33,8 @@ def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
 def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
     """Return the table CLIQUES of ``cliques`` with equal weights, or of the one-ways if there are no cliques."""
     domain, fine = inputs.domain(), request.encoding.domain
-    weighed = combine_cliques.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
-    return combine_cliques.tabulate_cliques(weighed, domain, fine)
+    weighed = select_marginals.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
+    return select_marginals.tabulate_cliques(weighed, domain, fine)
 
 
 def build_choice_step(

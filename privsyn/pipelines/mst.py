@@ -34,7 +34,7 @@ from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import MAKE_CONSISTENT, REFINE_CODES, SHARDS, build_row_steps
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import make_consistent, select_pairs
+from privsyn.tasks.steps import make_consistent, select_marginals
 from privsyn.tasks.synthesis import graphical_rows
 
 
@@ -60,7 +60,7 @@ LIMIT = (
 
 
 def _choose_tree(request: Request, inputs: Inputs) -> list[Clique]:
-    return select_pairs.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
+    return select_marginals.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
 
 
 SELECT_TREE = build_choice_step(

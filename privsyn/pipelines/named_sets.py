@@ -15,8 +15,17 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, say
-from privsyn.engine.step_list import repeat
+from privsyn.engine.step import (
+    LookDescription,
+    Output,
+    Progress,
+    PublishedFile,
+    ReleaseStep,
+    RowStream,
+    Step,
+    repeat,
+    say,
+)
 from privsyn.pipelines.budget import SetParts, split_sets
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
@@ -28,7 +37,7 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
-from privsyn.tasks.codecs.binning import get_ordered
+from privsyn.tasks.codecs.cells import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal, from_table
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table

@@ -21,8 +21,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step
-from privsyn.engine.step_list import connect, fund
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step, connect, fund
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
@@ -49,13 +48,13 @@ from privsyn.pipelines.trend_steps import (
 )
 from privsyn.pipelines.value_steps import VALUE_STEPS
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.cells import list_roundings
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
-from privsyn.tasks.kernels.batches import read_ahead
+from privsyn.tasks.kernels.blocks import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
+from privsyn.tasks.steps import compress_domain, indif_scores, measure_marginals, select_marginals
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -64,7 +63,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
-    """Return the steps up to the last look; :func:`privsyn.engine.step_list.fund` drops looks without a budget.
+    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` drops looks without a budget.
 
     ``encode``: the step that encodes rows (None: ENCODE).
     """
@@ -179,7 +178,7 @@ CRITERION = ("mechanism.selection.criterion", "mechanism.selection.max_cells")
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy(SCORES.name)
     options = request.get_options(PrivSyn)
-    pairs = select_pairs.select(
+    pairs = select_marginals.select(
         queries,
         [float(a[0]) for a in answers],
         inputs.recode(),
@@ -223,8 +222,8 @@ SELECT_PAIRS = Step(
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, fine = inputs.domain(), request.public.measured_again
     pairs = inputs.table("select_pairs.pairs")
-    weighed = combine_cliques.weigh_cliques(pairs, domain, fine, request.get_options(PrivSyn).selection)
-    return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
+    weighed = select_marginals.weigh_cliques(pairs, domain, fine, request.get_options(PrivSyn).selection)
+    return {"cliques": select_marginals.tabulate_cliques(weighed, domain, fine)}
 
 
 COMBINE_CLIQUES = Step(
@@ -245,13 +244,13 @@ COMBINE_CLIQUES = Step(
 
 def plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan the cliques in the table ``chosen``."""
-    weights = combine_cliques.read_cliques(inputs.table(chosen))
+    weights = select_marginals.read_cliques(inputs.table(chosen))
     return measure_marginals.plan_queries(weights, inputs.domain(), request.encoding.domain, rho, request.records)
 
 
 def _plan_with_trends(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan the chosen cliques, then the unclear trends once more."""
-    weights, fine = combine_cliques.read_cliques(inputs.table(CLIQUES)), request.encoding.domain
+    weights, fine = select_marginals.read_cliques(inputs.table(CLIQUES)), request.encoding.domain
     asked_again, weights = plan_unclear_trends(request, inputs, weights, rho)
     rho -= sum_rho(asked_again)
     return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]

@@ -56,7 +56,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.steps import encode, one_way_marginals, pair_rows
+from privsyn.tasks.steps import encode, one_way_marginals
 from privsyn.tasks.steps.decode_linked import build_linked_domain, build_linked_schema, decode_linked, linked_to_arrow
 from privsyn.tasks.synthesis import shards
 
@@ -69,8 +69,8 @@ ROWS_WITHOUT = "list_without_rows.without_rows"
 
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, plan = inputs.recode(), request.encoding
-    rows = pair_rows.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
-    return {"without_rows": RowStream.of_codes(rows, pair_rows.build_without_domain(recode, plan))}
+    rows = encode.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
+    return {"without_rows": RowStream.of_codes(rows, encode.build_without_domain(recode, plan))}
 
 
 LIST_WITHOUT_ROWS = Step(
@@ -88,7 +88,7 @@ LIST_WITHOUT_ROWS = Step(
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain = pair_rows.build_without_domain(inputs.recode(), request.encoding)
+    domain = encode.build_without_domain(inputs.recode(), request.encoding)
     return one_way_marginals.plan_queries(domain, rho, request.records)
 
 
@@ -109,14 +109,14 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
         noise_of="a count of those without rows",
     ),
     rows=ROWS_WITHOUT,
-    rows_domain=lambda r, i: pair_rows.build_without_domain(i.recode(), r.encoding),
+    rows_domain=lambda r, i: encode.build_without_domain(i.recode(), r.encoding),
     published=publish_noisy("without_rows", "counts persons, or households, without rows by each of their columns"),
     limit="Persons, or households, without rows were counted by one column at a time.",
 )
 
 
 def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    from privsyn.tasks.steps import make_without_rows  # here: it loads SciPy
+    from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
     plan, recode, rows = request.encoding, inputs.recode(), request.spec.mechanism.synthesis.rows
     queries, answers = inputs.noisy("measure_without_rows")
@@ -124,14 +124,12 @@ def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
     scale = 1.0 if rows == "auto" else rows / max(estimate_total(recode), 1.0)
     above, order = get_above(request.spec.tables)[1].columns, request.column_order
     seed = request.spec.mechanism.synthesis.seed
-    batches_without_rows = make_without_rows.make_without_rows(
+    batches_without_rows = draw_records.make_without_rows(
         inputs.batches("link_rows.linked"), plan, recode, noisy, order, above, seed, scale
     )
-    ranges = make_without_rows.list_ranges(plan, order, above)
+    ranges = draw_records.list_ranges(plan, order, above)
     profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-    return {
-        "without_rows": RowStream(make_without_rows.build_schema(plan, order, above), batches_without_rows, profile)
-    }
+    return {"without_rows": RowStream(draw_records.build_schema(plan, order, above), batches_without_rows, profile)}
 
 
 MAKE_WITHOUT_ROWS = Step(
@@ -217,9 +215,9 @@ def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]
 
 def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     codes = _build_codes(request, inputs)
-    stored = pair_rows.StoredRows(*(partial(inputs.batches, name) for name in (ROWS, NUMBERS, RUNS)))
-    rows = pair_rows.pair_rows(stored, request.encoding, codes)
-    return {"pairs": RowStream.of_codes(rows, pair_rows.build_pair_domain(codes, request.encoding), padded=True)}
+    stored = encode.StoredRows(*(partial(inputs.batches, name) for name in (ROWS, NUMBERS, RUNS)))
+    rows = encode.pair_rows(stored, request.encoding, codes)
+    return {"pairs": RowStream.of_codes(rows, encode.build_pair_domain(codes, request.encoding), padded=True)}
 
 
 PAIR_ROWS = Step(
@@ -243,8 +241,8 @@ PAIR_ROWS = Step(
 
 def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     plan = request.encoding
-    domain = pair_rows.build_pair_domain(_build_codes(request, inputs), plan)
-    return pair_rows.plan_transition_queries(plan, domain, rho, request.records)
+    domain = encode.build_pair_domain(_build_codes(request, inputs), plan)
+    return encode.plan_transition_queries(plan, domain, rho, request.records)
 
 
 MEASURE_TRANSITIONS = ReleaseStep(
@@ -266,7 +264,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
         noise_of="a count of pairs",
     ),
     rows=PAIRS,
-    rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i), r.encoding),
+    rows_domain=lambda r, i: encode.build_pair_domain(_build_codes(r, i), r.encoding),
     padded=True,
     published=publish_noisy(
         "transitions",
@@ -280,8 +278,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
 
 def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, recode = request.encoding, inputs.recode()
-    rows = pair_rows.keep_rows(inputs.batches(ROWS), plan, recode)
-    return {"kept": RowStream.of_codes(rows, pair_rows.build_kept_domain(plan, recode), padded=True)}
+    rows = encode.keep_rows(inputs.batches(ROWS), plan, recode)
+    return {"kept": RowStream.of_codes(rows, encode.build_kept_domain(plan, recode), padded=True)}
 
 
 KEEP_ROWS = Step(
@@ -300,7 +298,7 @@ KEEP_ROWS = Step(
 
 
 def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain, most = pair_rows.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
+    domain, most = encode.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
     return one_way_marginals.plan_queries(domain, rho, most, equal=False)
 
 
@@ -321,7 +319,7 @@ MEASURE_ROWS = ReleaseStep(
         noise_of="a count of rows",
     ),
     rows=KEPT,
-    rows_domain=lambda r, i: pair_rows.build_kept_domain(r.encoding, i.recode()),
+    rows_domain=lambda r, i: encode.build_kept_domain(r.encoding, i.recode()),
     padded=True,
     published=publish_noisy("rows", "has for every column how many rows have each code, over all rows of all persons"),
 )
@@ -408,7 +406,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
-        from privsyn.tasks.synthesis.related_places import fit_related_places
+        from privsyn.tasks.synthesis.fine_codes import fit_related_places
 
         recode, plan = with_tails(inputs.read_pooled_recode(), request.encoding)
         follows, counted = (bool(inputs.list_looks(kind)) for kind in (LookKind.TRANSITIONS, LookKind.LINKED_ROWS))

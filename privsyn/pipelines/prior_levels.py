@@ -30,8 +30,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.mechanism_options import PriorLevels
-from privsyn.data_contracts.step_options import MAX_CELLS
+from privsyn.data_contracts.mechanism_options import MAX_CELLS, PriorLevels
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, Step
@@ -44,7 +43,7 @@ from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, ite
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import prior_rows, synthesize
+from privsyn.tasks.steps import draw_rows, synthesize
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -77,7 +76,7 @@ def _read_public(request: Request, recode: Recode) -> CodeTable:
             "Use the release's spec, with the public table's file",
             "prior",
         )
-    return prior_rows.coarsen_rows(prior, recode)
+    return draw_rows.coarsen_rows(prior, recode)
 
 
 def _list_levels(request: Request) -> tuple[Clique, Clique]:
@@ -202,11 +201,11 @@ def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progr
     levels = [_add_one_ways(request, recode, whole_table if large else above), *([above] if large else [])]
     levels.append(_build_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
     settings, support = request.synthesis, PublicSupport.of(public, small)
-    possible_rows = prior_rows.list_possible_rows(support, request.public.in_codes(recode).zeros)
+    possible_rows = draw_rows.list_possible_rows(support, request.public.in_codes(recode).zeros)
     rows = synthesize.compute_output_rows(total, settings)
-    groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, possible_rows)
+    groups = draw_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, possible_rows)
     shares = iterate_group_shares(support, levels, groups.codes, options.turns, settings.seed, own_rows=True)
-    return prior_rows.draw_rows(support, groups, shares, possible_rows, settings.seed)
+    return draw_rows.draw_rows(support, groups, shares, possible_rows, settings.seed)
 
 
 PRIOR_ROWS = build_drawing_step(

@@ -33,7 +33,7 @@ from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import MAKE_CONSISTENT, REFINE_CODES
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import build_network, make_consistent
+from privsyn.tasks.steps import draw_rows, make_consistent
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -57,10 +57,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
     scores, options, domain = read_noisy_scores(inputs), request.get_options(PrivBayes), inputs.domain()
     total, rho = estimate_total(inputs.recode()), inputs.rho[MEASURED]
-    useful = build_network.count_useful_cells(
-        total, len(domain.attributes) - 1, rho, request.records, options.usefulness
-    )
-    return build_network.build_bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
+    useful = draw_rows.count_useful_cells(total, len(domain.attributes) - 1, rho, request.records, options.usefulness)
+    return draw_rows.build_bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
 
 
 BUILD_NETWORK = build_choice_step(
@@ -85,7 +83,7 @@ def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) 
     families = make_consistent.build_measured_marginals(*inputs.measured(), domain)
     one_ways = {a: counts for a, (counts, _) in map_coarse_one_ways(recode).items()}
     for s in iterate_shards_to_draw(request, recode, progress):
-        yield build_network.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
+        yield draw_rows.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
 
 
 ANCESTRAL_ROWS = build_drawing_step(

@@ -8,8 +8,7 @@ from privsyn.base.calendar_periods import check_period
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step
-from privsyn.engine.step_list import check_shares, connect, fund
+from privsyn.engine.step import Step, check_shares, connect, fund
 from privsyn.pipelines import (
     adaptive,
     aim,

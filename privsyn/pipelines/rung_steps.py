@@ -36,7 +36,7 @@ from privsyn.storage.released_files import CUTS_FILE
 from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at, tabulate_cuts
-from privsyn.tasks.kernels.batches import pair_batches, read_ahead
+from privsyn.tasks.kernels.blocks import pair_batches, read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import one_way_marginals
 

@@ -13,7 +13,7 @@ from privsyn.counting import synthetic_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import COLUMN_ORDER, DECODED_COLUMNS, Output, Progress, PublishedFile, RowStream, Step
@@ -46,7 +46,7 @@ from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.knowledge import prior_pairs, totals
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
+from privsyn.tasks.steps import decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 from privsyn.tasks.synthesis.implied_pairs import choose_strongest
 
@@ -223,7 +223,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
         prior = prior_pairs.choose_followed(expected, recode, consistent)
     # attributes are appended to the core's rows one by one; those tied by rules, sets or a prior are made together
     made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
-    core = append_attributes.select_core_marginals(consistent, domain, made_together)
+    core = synthesize.select_core_marginals(consistent, domain, made_together)
     settings, totals = request.synthesis, knowledge.public.totals
     total = estimate_total(recode) if totals is None else totals.rows
     planned = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
@@ -272,7 +272,7 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     knowledge = request.public.in_codes(inputs.recode())
     follows_prior = prior_pairs.is_trusted(knowledge.prior_pairs, partial(inputs.noisy, SCORES))
     tied = frozenset(domain.attributes) if follows_prior else knowledge.tied | list_attributes(sets)
-    core = append_attributes.select_core_marginals(consistent, domain, tied)
+    core = synthesize.select_core_marginals(consistent, domain, tied)
     quotas = totals.Quotas(knowledge.exact_counts)
     made = synthetic_parts.list_shard_rows(inputs.work, inputs.stored(CORE), core.domain, request.synthesis)
     tasks = [synthetic_parts.ExactShard(shard, rows, quotas.take(shard.rows)) for shard, rows in made]

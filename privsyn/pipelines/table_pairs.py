@@ -22,8 +22,18 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.spec_checks import list_named_columns
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, say
-from privsyn.engine.step_list import connect, fund
+from privsyn.engine.step import (
+    Batches,
+    Output,
+    Progress,
+    PublishedFile,
+    ReleaseStep,
+    RowStream,
+    Step,
+    connect,
+    fund,
+    say,
+)
 from privsyn.pipelines import panel
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import RECODE, list_released_tables

@@ -14,8 +14,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, ReleaseStep
-from privsyn.engine.step_list import repeat
+from privsyn.engine.step import LookDescription, ReleaseStep, repeat
 from privsyn.pipelines.common_steps import (
     RECODE,
     RECODED,

@@ -14,8 +14,7 @@ from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
-from privsyn.engine.step_list import repeat
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, repeat
 from privsyn.pipelines.common_steps import (
     NUMBERS,
     RELEASED,

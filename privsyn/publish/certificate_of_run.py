@@ -29,8 +29,7 @@ from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, format_rh
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
-from privsyn.engine.step import ReleaseStep, release_steps, say
-from privsyn.engine.step_list import list_looks
+from privsyn.engine.step import ReleaseStep, list_looks, release_steps, say
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.budget import share_trends
 from privsyn.publish.formats.described import list_files

@@ -16,15 +16,14 @@ from privsyn.data_contracts.artifacts import ArtifactRef, LookKind, Zone
 from privsyn.data_contracts.certificate import explain_missing_relations
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Run
-from privsyn.engine.step import get_step
-from privsyn.engine.step_list import list_looks
+from privsyn.engine.step import get_step, list_looks
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.markdown import render_note
 from privsyn.publish.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.binning import list_counted_alone
+from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.noisy import list_all_measured

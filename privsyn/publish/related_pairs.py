@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.engine.step import ReleaseStep, Step, release_steps
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.estimation.noisy import list_all_measured
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY

@@ -21,7 +21,7 @@ from privsyn.publish.formats.linked_files import (
 )
 from privsyn.publish.markdown import render_note
 from privsyn.publish.related_pairs import NAME, RelatedPair, ScoredPair
-from privsyn.tasks.codecs.binning import list_counted_alone
+from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.synthesis.shards import plan_shards
 
 SHOWN_VALUES = 12

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import TimeColumn, Zoned
-from privsyn.data_contracts.columns.time_columns import Written
+from privsyn.data_contracts.columns.ordered_columns import Written
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.storage.table_files import join_names

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privsyn.data_contracts.columns.time_columns import MONTHS
+from privsyn.data_contracts.columns.ordered_columns import MONTHS
 from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 from privsyn.tasks.codecs.parsing import split_union
 

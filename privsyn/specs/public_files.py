@@ -19,13 +19,12 @@ from pydantic import ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import CategoricalColumn, DropColumn
 from privsyn.data_contracts.csv_options import CsvOptions
-from privsyn.data_contracts.prior import ColumnCells, EarlierCells
 from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.public_counts import MOST_COUNTS, ColumnCells, EarlierCells, KnownTotal
 from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Lookup, LookupRule, infer_type
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.data_contracts.totals import MOST_COUNTS, KnownTotal
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.private_table import Source
 from privsyn.specs import messages

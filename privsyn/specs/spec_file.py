@@ -1,7 +1,7 @@
 """Load a release spec and the public files that it names: YAML file, mapping or model -> ReleaseSpec.
 
 Whatever is wrong is one RequestError.  A run needs no other public file.  When it is opened,
-privsyn/engine/public_inputs.py checks that none of them is the private table under another name.
+privsyn/engine/checks.py checks that none of them is the private table under another name.
 
 ``defaults:`` of a spec's file: fields shared by columns whose names match a pattern.
 

@@ -1,7 +1,7 @@
 """The public files that a spec names: found, hashed and read.  A private table is refused by its path.
 
 Belongs here: all that opens such a file.  What its rows mean is in privsyn/specs/public_files.py, and whether its
-content is a private table's is compared in privsyn/engine/public_inputs.py.
+content is a private table's is compared in privsyn/engine/checks.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.public_counts import Prior, PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.totals import PublicFile
 from privsyn.storage.released_files import (
     CUTS_FILE,
     check_released_file,

@@ -27,7 +27,7 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.data_contracts.unicode import is_unicode
 from privsyn.storage.stores import StoredFile, find_store
-from privsyn.tasks.kernels.batches import cut_batches
+from privsyn.tasks.kernels.blocks import cut_batches
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, count_seconds_since_epoch
+from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS, translate_to_pattern
 from privsyn.data_contracts.columns.shared_fields import Grid
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, translate_to_pattern
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import CutCell, Floats
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.heaping import PartCodec, count_heaps, share_by_chance
+from privsyn.tasks.codecs.derived import PartCodec, count_heaps, share_by_chance
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
 DAY, HOUR, MINUTE = 86_400, 3_600, 60

@@ -21,9 +21,8 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
+from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS, ROUND_NUMBERS
 from privsyn.data_contracts.columns.shared_fields import find_next_value
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal, parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
@@ -31,9 +30,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf, infer_type
 from privsyn.data_contracts.spec_checks import get_step
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, LevelCodec, OneHotCodec, add_level_codecs
-from privsyn.tasks.codecs.cells import REALS_FROM, CutCell, list_rungs
+from privsyn.tasks.codecs.cells import REALS_FROM, AttributeBins, Binning, CutCell, Level, list_rungs
 from privsyn.tasks.codecs.codec import Codec, Codes, UnreleasedCodec
 from privsyn.tasks.codecs.dates_and_times import (
     CalendarColumnCodec,
@@ -44,8 +42,7 @@ from privsyn.tasks.codecs.dates_and_times import (
     list_parts,
     name_calendar_attribute,
 )
-from privsyn.tasks.codecs.differences import DifferenceCodec
-from privsyn.tasks.codecs.heaping import count_rounded
+from privsyn.tasks.codecs.derived import DifferenceCodec, count_rounded, split_by_computed
 from privsyn.tasks.codecs.numbers import FrequentValues, IntegerCodec, NumberCodec, SteppedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import (
@@ -55,7 +52,6 @@ from privsyn.tasks.codecs.person_figures import (
     build_person_figures,
     get_unit,
 )
-from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
 
 FEW_VALUES = 128
@@ -355,7 +351,7 @@ def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> En
     Computed and unmeasured columns have no attribute; unmeasured columns are drawn when rows are decoded.  The columns
     of one ``one_of`` share one attribute, in the place of the first.  A column with heaps has a second attribute for
     them, and a column with levels one more per level.  A source of a computed column may have codes split by the
-    computed column's bins (:mod:`privsyn.tasks.codecs.split`).
+    computed column's bins (:mod:`privsyn.tasks.codecs.derived`).
     """
     spec, rules = column_codecs.spec, column_codecs.rules
     columns = spec.released_columns

@@ -12,13 +12,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
-from privsyn.data_contracts.columns.number_columns import name_heap_attribute
+from privsyn.data_contracts.columns.ordered_columns import name_heap_attribute
 from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import Bin, CutCell, Floats, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.heaping import HeapSampler, count_heaps
+from privsyn.tasks.codecs.derived import HeapSampler, count_heaps
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, fix_draws
 from privsyn.tasks.codecs.tail_shapes import draw_falling
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns.time_columns import MONTHS, count_digits
+from privsyn.data_contracts.columns.ordered_columns import MONTHS, count_digits
 
 _TRUE = ["true", "t", "yes", "y", "1", "1.0"]
 _FALSE = ["false", "f", "no", "n", "0", "0.0"]

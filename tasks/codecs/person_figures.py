@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn
 from privsyn.data_contracts.panels import Panel
+from privsyn.data_contracts.question_language import OF_NUMBERS, MeasuredSummary
 from privsyn.data_contracts.rule_language import Node
 from privsyn.data_contracts.spec_checks import get_step
-from privsyn.data_contracts.summaries import OF_NUMBERS, MeasuredSummary
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec

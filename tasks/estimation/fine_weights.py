@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.binning import AttributeBins
-from privsyn.tasks.codecs.cells import Points
+from privsyn.tasks.codecs.cells import AttributeBins, Points
 
 Floats = NDArray[np.float64]
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.tables import EMPTY_CELLS
+from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
-from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.rules.compiled_rules import MAX_GRID, CompiledRules

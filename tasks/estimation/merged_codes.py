@@ -27,11 +27,11 @@ from privsyn.data_contracts.domain import Clique, Merge, Merges
 from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.rules.intervals import Interval, evaluate_condition, read_cells
 
 Floats = NDArray[np.float64]

@@ -23,10 +23,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain, Merge
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
-from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone, list_level_attributes
+from privsyn.tasks.codecs.cells import AttributeBins, Binning, list_counted_alone, list_level_attributes
 from privsyn.tasks.estimation.fine_weights import (
     STANDS_OUT,
     empty_doubtful,

@@ -21,8 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone
-from privsyn.tasks.codecs.cells import Points
+from privsyn.tasks.codecs.cells import AttributeBins, Binning, Points, list_counted_alone
 from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, fit_tail_counts
 from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points
 from privsyn.tasks.estimation.marginals import apply_norm_sub

@@ -3,7 +3,7 @@
 Not in the paper.  Post-processing of released sums with a public sigma costs no budget.
 
 The model treats a row's ordered codes as a binned normal vector (Pearson's polychoric model, as in
-tasks/synthesis/related_places.py).  The expected product of two signs is then a known integral over the correlation
+tasks/synthesis/fine_codes.py).  The expected product of two signs is then a known integral over the correlation
 (Plackett, "A Reduction Formula for Normal Multivariate Integrals", Biometrika 41, 1954).  Trends are first shrunk
 towards 0 with a prior fitted to all of them (empirical Bayes, as in tasks/estimation/pooled_coefficients.py).
 """
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Merge
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.codecs.cells import Binning
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, rake
 from privsyn.tasks.estimation.pooled_coefficients import SCALES, compute_posterior_mean, fit_scales

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
+from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)

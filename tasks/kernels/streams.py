@@ -1,14 +1,30 @@
 """Seeded random streams for post-processing kernels, and exact systematic rounding.
 
-A stream is addressed, not advanced: draw i of a stream is mix_integer(stream + i * GAMMA).  So work in fixed blocks,
-each with its own stream, gives the same result on any number of threads.
+A stream is addressed, not advanced: draw i of a stream is mix_integer(stream + i * GAMMA), where mix_integer is
+splitmix64 (Steele, Lea and Flood 2014).  So work in fixed blocks, each with its own stream, gives the same result on
+any number of threads.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from privsyn.tasks.kernels.splitmix import GAMMA, MASK, mix_bits, mix_integer
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+MASK = (1 << 64) - 1
+
+
+def mix_integer(z: int) -> int:
+    """Return the splitmix64 finaliser of one integer in [0, 2**64)."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def mix_bits(z: np.ndarray) -> np.ndarray:
+    """Return the splitmix64 finaliser of one uint64 word or an array of them."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def derive_stream(seed: int, *address: int) -> np.uint64:

@@ -26,8 +26,7 @@ from numba import njit
 
 from privsyn.data_contracts.domain import Merge, Merges
 from privsyn.tasks.kernels.shuffling import draw_below, mix
-from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
-from privsyn.tasks.kernels.streams import derive_stream
+from privsyn.tasks.kernels.streams import GAMMA, derive_stream, mix_bits
 
 _CHUNK = 512  # rows with a jointly computed surplus
 _BITS, _HALF = np.uint64(11), np.uint64(32)

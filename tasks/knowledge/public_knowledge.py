@@ -22,11 +22,11 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Derive, LookupRule, Rule, map_computed_columns
 from privsyn.data_contracts.spec_checks import name_difference_attribute
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.codecs.categories import LevelCodec, OneHotCodec
+from privsyn.tasks.codecs.cells import list_roundings
+from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.person_figures import SummaryCodec
-from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
 from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.marginals import Marginal

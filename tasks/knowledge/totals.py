@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.totals import KnownTotal
+from privsyn.data_contracts.public_counts import KnownTotal
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.rules.feasibility import find_valid_row
+from privsyn.tasks.rules.repair import find_valid_row
 
 Ints = NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.metrics.features import make_row_keys, sample_rows
+from privsyn.tasks.metrics.samples import make_row_keys, sample_rows
 
 _BLOCK_ROWS = 2_048  # synthetic rows whose distances are in memory at once: 8 KiB
 _CHUNK_TARGETS = 64  # targets per unit of work of one thread

@@ -11,17 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
-from privsyn.data_contracts.evaluation_results import BinCost, EarthMover
-from privsyn.data_contracts.evaluation_spec import ComparedMarginal, MgdSpec
+from privsyn.data_contracts.evaluation import BinCost, ComparedMarginal, EarthMover, MgdSpec
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.metrics.earth_mover_network import Scale, check_integers, choose_scale, find_cheapest_moves
-from privsyn.tasks.metrics.generalization import (
+from privsyn.tasks.metrics.earth_mover import (
     Hierarchy,
     HierarchyLevel,
     Ints,
+    Scale,
     build_default_hierarchy,
     build_tree_hierarchy,
+    check_integers,
+    choose_scale,
+    find_cheapest_moves,
     merge_bins,
 )
 

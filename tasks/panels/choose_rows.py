@@ -20,7 +20,7 @@ from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.tables import BATCH_ROWS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
-from privsyn.tasks.kernels.splitmix import mix_bits
+from privsyn.tasks.kernels.streams import mix_bits
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, gather_rows
 

@@ -50,8 +50,7 @@ from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition, estimate_pairs
 from privsyn.tasks.rules.intervals import Interval, read_cells
-from privsyn.tasks.synthesis.fine_codes import FineCodes
-from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces
+from privsyn.tasks.synthesis.fine_codes import FineCodes, PlacedRecords, RelatedPlaces
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]

@@ -35,8 +35,7 @@ from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import CORRELATIONS, Transition, Transitions
 from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
-from privsyn.tasks.synthesis.fine_codes import FineCodes
-from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces
+from privsyn.tasks.synthesis.fine_codes import FineCodes, PlacedRecords, RelatedPlaces
 from privsyn.tasks.synthesis.shards import Shard
 
 Floats: TypeAlias = NDArray[np.float64]

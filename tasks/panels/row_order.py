@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.parsing import decode_dictionary, find_nulls, split_union, to_keys
-from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
+from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 
 Words = NDArray[np.uint64]
 

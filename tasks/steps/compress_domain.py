@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.tasks.codecs.binning import Binning, list_counted_alone, list_level_attributes
+from privsyn.tasks.codecs.cells import Binning, list_counted_alone, list_level_attributes
 from privsyn.tasks.estimation.fine_weights import empty_doubtful, weigh_inside
 from privsyn.tasks.estimation.recode import (
     AttributeRecode,

@@ -27,15 +27,14 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.tables import ValueRange, choose_batch_rows
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.differences import DifferenceCodec, Floats
+from privsyn.tasks.codecs.cells import Floats
+from privsyn.tasks.codecs.derived import DifferenceCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.rules.feasibility import find_valid_row
-from privsyn.tasks.rules.repair import repair_rows
-from privsyn.tasks.synthesis.fine_codes import FineCodes
-from privsyn.tasks.synthesis.related_places import RelatedPlaces, fit_related_places
+from privsyn.tasks.rules.repair import find_valid_row, repair_rows
+from privsyn.tasks.synthesis.fine_codes import FineCodes, RelatedPlaces, fit_related_places
 
 Cells = Mapping[str, NDArray[np.int32]]
 """Attribute -> the public bin of every fine code but null, -1 for an exact value."""
@@ -205,7 +204,7 @@ def decode(
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
     ``exact``: attributes with one value per code, which repairs of a row leave alone.  ``related``: whether relations
-    continue inside codes (tasks/synthesis/related_places.py); ``asked_pairs``: for which pairs, None for all.
+    continue inside codes (tasks/synthesis/fine_codes.py); ``asked_pairs``: for which pairs, None for all.
     """
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)

@@ -1,23 +1,39 @@
-"""Step *encode* (transform): encode private rows as fine integer codes, using the public spec alone.
+"""Steps that code private rows (transform): *encode*, *pair rows*, *keep rows* and *list without rows*.
 
+**Encode** turns private rows into fine integer codes, using the public spec alone.
 Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes.
-
 No later step reads the private table, so this step also stores what later looks need.  It stores each value's number in
 its column's lattice.  For linked rows, it stores all kept rows and the row that represents each person.
+
+The other steps are not in the paper.
+
+**Pair rows**: a public rule draws the pair from the person's own rows (tasks/panels/choose_rows.py).  So one person
+is one record of the result, however many rows it has.  A household gives one pair of neighbouring members and, with
+three or more members, its first member paired with a later one; both pairs are in one record.
+
+**Keep rows** recodes all kept rows of every person.  Which rows are kept depends only on the person's own rows.
+
+**List without rows** lists the parent-table persons that have no row, in coarse codes.  Adding or removing one person
+with all rows adds or removes at most one record of the list.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from fractions import Fraction
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.panels import name_all_rows, name_first, name_later, name_next
 from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.encode_rows import (
     NO_RECORD,
@@ -27,12 +43,27 @@ from privsyn.tasks.codecs.encode_rows import (
     Repairs,
     encode_batch,
     encode_batch_with_numbers,
+    list_compared,
 )
-from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, find_kept_rows, iterate_runs
+from privsyn.tasks.codecs.person_figures import find_kinds
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.panels.choose_rows import (
+    KeptRuns,
+    Passes,
+    RowsOfPersons,
+    find_kept_rows,
+    iterate_runs,
+    iterate_stored_runs,
+    take_at,
+)
 from privsyn.tasks.panels.summaries import summarize_runs
+from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.steps.compress_domain import recode_rows
 
 PERSON_ROWS = 1 << 22
 """Approximate number of rows whose persons are held in memory at once; larger tables take more passes."""
+
+Columns: TypeAlias = tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]
 
 
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
@@ -167,3 +198,197 @@ class PersonEncoding:
             )
             yield EncodedPersons(*(codes for codes, _ in made), *(numbers for _, numbers in made))
             start = end
+
+
+def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) -> Domain:
+    """Return the domain of the pairs: a row's codes, and the next row's codes, whose last code means "as before".
+
+    Pairs of household members have no such code, but a code for the kind of pair.  If households may have three
+    members, the codes of the first member, of a later one, and the kind of that pair follow.
+    """
+    panel = plan.get_order()[0]
+    if not panel.household:
+        return Domain.of({n: s for a, c in codes.items() for n, s in ((a, c.size), (name_next(a), c.size + 1))})
+    kinds = plan.get_compositions().kinds
+    sizes = {panel.kind_of_pair: kinds}
+    sizes |= {n: c.size for a, c in codes.items() for n in (a, name_next(a))}
+    if panel.counts_later:
+        sizes |= {panel.kind_beside_first: kinds}
+        sizes |= {n: c.size for a, c in codes.items() for n in (name_first(a), name_later(a))}
+    return Domain.of(sizes)
+
+
+def pair_rows(rows: StoredRows, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> Iterator[pa.RecordBatch]:
+    """Yield the pairs as codes of :func:`build_pair_domain`, padded: a filtered value has the code ``size``.
+
+    A next row is "as before" if its value equals the row's, both clamped to the public bounds and cut to the column's
+    resolution.  A household of two members has filtered codes for the later member.  Adding or removing one person, or
+    household, adds or removes at most one record.
+    """
+    domain, household = build_pair_domain(codes, plan), plan.get_order()[0].household
+    schema = build_code_schema(domain, padded=True)
+    for runs in rows.iterate_runs():
+        arrays = _pair_members(rows, plan, runs, codes) if household else _pair_rows(rows, plan, runs, codes)
+        columns = [pa.array(v.astype(f.type.to_pandas_dtype())) for v, f in zip(arrays, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The kept rows of persons as *encode* stored them; each function starts a fresh pass.
+
+    ``codes``: all kept rows in row codes; ``numbers``: their lattice numbers, in the followed columns that are ordered;
+    ``runs``: the kept rows person by person (contract RUNS).
+    """
+
+    codes: Callable[[], Iterable[pa.RecordBatch]]
+    numbers: Callable[[], Iterable[pa.RecordBatch]]
+    runs: Callable[[], Iterable[pa.RecordBatch]]
+
+    def iterate_runs(self) -> Iterator[KeptRuns]:
+        """Yield the kept rows in groups of whole persons that fit into memory."""
+        return iterate_stored_runs(self.runs(), PERSON_ROWS)
+
+    def read(self, names: Sequence[str], numbered: Sequence[str], places: NDArray[np.int64]) -> Columns:
+        """Return codes and numbers of the rows at ``places`` by attribute, -1 for null; shapes (places,)."""
+        order = np.argsort(places, kind="stable")
+        return tuple(
+            {name: _put_back(_read_column(tables, name), order) for name in some}
+            for some, tables in (
+                (names, _take(self.codes() if names else (), places[order])),
+                (numbered, _take(self.numbers() if numbered else (), places[order])),
+            )
+        )  # type: ignore[return-value]
+
+
+def _take(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> list[pa.RecordBatch]:
+    return list(take_at(batches, places))
+
+
+def _read_column(batches: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
+    """Return a column as integers, -1 for null."""
+    parts = [np.empty(0, np.int64)]
+    for batch in batches:
+        column = batch.column(name)
+        parts.append(np.where(column.is_valid(), np.asarray(column.fill_null(0)).astype(np.int64), -1))
+    return np.concatenate(parts)
+
+
+def _pair_rows(
+    rows: StoredRows, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
+) -> list[NDArray[Any]]:
+    """Return the pair columns of consecutive rows of a person."""
+    drawn = runs.find_pairs()
+    fine, numbers = rows.read(tuple(codes), list_compared(plan), runs.place[np.concatenate([drawn, drawn + 1])])
+    arrays: list[NDArray[Any]] = []
+    for a, c in codes.items():
+        first, after = np.split(fine[a], 2)
+        alike = first == after
+        if a in numbers:
+            alike &= np.equal(*np.split(numbers[a], 2))
+        row, moved = c.recode.coarse[first], c.recode.coarse[after]
+        moved = np.where(moved == c.size, c.size + 1, moved)
+        arrays += [row, np.where(alike & (row < c.size), c.size, moved)]
+    return arrays
+
+
+def _pair_members(
+    rows: StoredRows, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
+) -> list[NDArray[Any]]:
+    """Return the pair columns of household members: neighbours, then the first member and a later one."""
+    pairs, later = runs.find_pairs(), runs.find_later()
+    first, begins = later - runs.before[later], pairs - runs.before[pairs]
+    has_later = np.isin(begins, first)
+    of_later = np.searchsorted(first, begins[has_later])
+    fine, _ = rows.read(tuple(codes), (), runs.place[np.concatenate([pairs, pairs + 1, first, later])])
+    cuts = np.cumsum([len(pairs), len(pairs), len(first)])
+    parts_by_attribute = {a: [c.recode.coarse[part] for part in np.split(fine[a], cuts)] for a, c in codes.items()}
+
+    def spread(values: NDArray[Any], filtered: int) -> NDArray[Any]:
+        spread_values = np.full(len(pairs), filtered)
+        spread_values[has_later] = values[of_later]
+        return spread_values
+
+    kinds = plan.get_compositions().kinds
+    arrays: list[NDArray[Any]] = [find_kinds(runs.number[pairs], runs.number[pairs + 1])]
+    for a in codes:
+        arrays += parts_by_attribute[a][:2]
+    if not plan.get_order()[0].counts_later:
+        return arrays
+    arrays.append(spread(find_kinds(runs.number[first], runs.number[later]), kinds))
+    for a, c in codes.items():
+        arrays += [spread(values, c.size) for values in parts_by_attribute[a][2:]]
+    return arrays
+
+
+def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
+    """Return values that were read in ``order``, in their original order."""
+    restored = np.empty_like(values)
+    restored[order] = values
+    return restored
+
+
+def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, records: int) -> list[Query]:
+    """Return one query per followed attribute: its codes by the next row's codes, each at rho_i = ``rho`` / d.
+
+    ``domain``: of the pairs (tasks/steps/encode.py).  Household pairs are also counted by the kind of pair; if
+    households may have three members, a second query per attribute pairs the first member with a later one.  d is the
+    number of queries, and "person" below means household.
+
+    Privacy: all answers together are rho-zCDP for adding or removing one person with all rows.  A person is at most
+    ``records`` = 1 record of the pairs, because a rule that depends on that person alone draws one pair (of members,
+    one of each sort).  So each table has L2 sensitivity 1 and costs 1 / (2 sigma_i^2) <= rho_i (Theorem 3); the rho_i
+    sum to ``rho`` and depend on the public columns only.  One mechanism instance per query (Theorem 1).
+    """
+    panel, following = plan.get_order()[0], plan.following
+    cliques: list[tuple[str, ...]] = [(a, name_next(a)) for a in following]
+    if panel.household:
+        cliques = [(panel.kind_of_pair, *clique) for clique in cliques]
+    if panel.counts_later:
+        cliques += [(panel.kind_beside_first, name_first(a), name_later(a)) for a in following]
+    cells = [domain.cells(c) for c in cliques]
+    sigma = compute_sigma(rho / max(len(cliques), 1), records)
+    return [Query(c, n, records, sigma) for c, n in zip(cliques, cells, strict=True)]
+
+
+def build_kept_domain(plan: EncodingPlan, recode: Recode) -> Domain:
+    """Return the domain of the kept rows: coarse codes of the columns that every row has, under separate names."""
+    counted = plan.attributes_of([name for codec in plan.row_plan.codecs for name in codec.ranges()])
+    return Domain.of({name_all_rows(a): recode[a].size for a in counted})
+
+
+def keep_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
+    """Yield each person's kept rows as coarse codes, padded: a filtered value has the code ``size``.
+
+    ``rows``: as *encode* stored them.  Adding or removing one person adds or removes at most ``unit.records`` rows, and
+    changes no other row.
+    """
+    names = build_kept_domain(plan, recode).attributes
+    counted = {a: r for a, r in recode.items() if name_all_rows(a) in names}
+    for batch in recode_rows((batch.select(list(counted)) for batch in rows), counted):
+        yield batch.rename_columns(list(names))
+
+
+def list_attributes(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return the parent-table attributes, with columns, by which persons without rows are counted."""
+    constant = {*plan.get_order()[0].constant}
+    held = (c for c in plan.row_plan.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
+    return tuple(c.attribute for c in held)
+
+
+def build_without_domain(recode: Recode, plan: EncodingPlan) -> Domain:
+    """Return the domain of the persons without rows."""
+    return Domain.of({a: recode[a].size for a in list_attributes(plan)})
+
+
+def list_without_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
+    """Yield the persons without rows as codes of :func:`build_without_domain`; ``rows``: as *encode* stored them."""
+    domain = build_without_domain(recode, plan)
+    schema = build_code_schema(domain)
+    for batch in rows:
+        arrays = []
+        for field in schema:
+            column_recode = recode[field.name]
+            coarse = np.minimum(column_recode.coarse[np.asarray(batch.column(field.name))], column_recode.size - 1)
+            arrays.append(pa.array(coarse.astype(field.type.to_pandas_dtype())))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

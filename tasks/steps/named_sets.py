@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain, Merge
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import MERGES, build_code_schema
-from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.codecs.cells import Binning
 from privsyn.tasks.estimation.expected_error import split_by_weight
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import NO_STARTS, CoarseCounts, Starts, count_affordable_cells, merge_codes

@@ -32,8 +32,8 @@ from privsyn.tasks.estimation.pair_departures import (
 )
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, Countable
-from privsyn.tasks.steps.combine_cliques import with_one_ways
 from privsyn.tasks.steps.indif_scores import compute_l1_distance, plan_score_queries
+from privsyn.tasks.steps.select_marginals import with_one_ways
 
 SENSITIVITY = 1
 """The current rows are fixed before the look, so one record moves the L1 distance to them by at most 1."""

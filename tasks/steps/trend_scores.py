@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.codecs.cells import Binning
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.trends import Ranks, rank_codes
 from privsyn.tasks.kernels.counting import Countable

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.step_options import Rows
-from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
+from privsyn.data_contracts.mechanism_options import Rows
+from privsyn.tasks.kernels.blocks import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.streams import derive_stream
 
 Residuals = dict[int, NDArray[np.int64]]

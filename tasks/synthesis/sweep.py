@@ -1,5 +1,7 @@
 """Residual-guided sweeps: rows move one value at a time, each move towards all marginals at once.
 
+A sweep's targets are marginals scaled to the number of rows, and their cells that must be empty.
+
 Not in the paper.  GUM (section 5.2) works on one marginal at a time and partly undoes its work on the others.  A sweep
 checks every marginal on an attribute before it moves a row, and moves it only if the sum of squared residuals falls.
 So it needs no alpha and no duplication.  Post-processing of released counts costs no budget.
@@ -24,8 +26,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Domain, choose_code_dtype
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
@@ -34,7 +36,15 @@ from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, dr
 from privsyn.tasks.kernels.sweep_moves import Sweeper, share_residuals
 from privsyn.tasks.synthesis.conditional import draw_attribute
 from privsyn.tasks.synthesis.shards import Shard
-from privsyn.tasks.synthesis.targets import find_empty_cells, scale_target
+
+MIN_IMPLIED_SHARE = 0.95
+"""A value determines another attribute if at least this share of the value's wanted rows are in one cell."""
+
+MIN_EXPECTED_COUNT = 2.0
+"""Least independent count, in standard deviations of noise, of a cell that is treated as empty."""
+
+MAX_WANTED_DEVIATIONS = 0.1
+"""Largest wanted count, in standard deviations of noise, of a cell that is treated as empty."""
 
 FIRST_SWEEP_BLOCKS = (8, 4, 2)
 """Row blocks of the first sweeps; later sweeps have as many as the last of these.  Fewer blocks fit better, since each
@@ -74,6 +84,46 @@ _SAMPLE_ROUNDED_ROWS = 1.0  # rounding moves a sample's quota of a residual by a
 
 _ROUND, _ORDER, _SWEEP, _WARM, _REFINE, _SAMPLE = 10, 11, 12, 13, 16, 17  # purposes of random streams
 _UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal with median noise, of a one-way, and the largest weight
+
+
+def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> TargetMarginal:
+    """Return the marginal scaled to ``rows``, with attributes as positions in ``group``; uniform if all counts are 0.
+
+    zeros: cells that rules forbid; the target keeps the ones on its attributes.
+    """
+    wanted = marginal.counts.astype(np.float64).ravel()
+    total = wanted.sum()
+    scale = rows / total if total > 0 else 0.0
+    wanted = wanted * scale if total > 0 else np.full(wanted.size, rows / wanted.size)
+    attributes = tuple(group.index(a) for a in marginal.attributes)
+    unknown = zeros is None or bool(marginal.merges)
+    zero_cells = None if unknown or zeros is None else zeros.on(marginal.attributes, marginal.counts.shape)
+    return TargetMarginal(
+        attributes, marginal.counts.shape, wanted, marginal.sigma * scale, zero_cells, marginal.merges
+    )
+
+
+def find_empty_cells(targets: Sequence[TargetMarginal]) -> NDArray[np.bool_]:
+    """Return the mask of the targets' cells, concatenated in row-major order, that are surely empty.
+
+    Not in the paper.  Besides forbidden cells, these are cells of pairs with known noise.  If a value determines the
+    other attribute (MIN_IMPLIED_SHARE), a cell is empty if independence would put many rows in it (MIN_EXPECTED_COUNT)
+    and almost none are wanted (MAX_WANTED_DEVIATIONS).
+    """
+    return np.concatenate([_find_empty(target) for target in targets])
+
+
+def _find_empty(target: TargetMarginal) -> NDArray[np.bool_]:
+    zero_cells = np.zeros(target.wanted.size, bool) if target.zero is None else target.zero.ravel()
+    if len(target.shape) != 2 or target.sigma <= 0:
+        return zero_cells
+    wanted = target.wanted.reshape(target.shape)
+    first, second = wanted.sum(axis=1, keepdims=True), wanted.sum(axis=0, keepdims=True)
+    expected = first * second / max(float(wanted.sum()), 1.0)
+    follows = wanted.max(axis=1, keepdims=True) >= MIN_IMPLIED_SHARE * first
+    follows = follows | (wanted.max(axis=0, keepdims=True) >= MIN_IMPLIED_SHARE * second)
+    bare = (expected >= MIN_EXPECTED_COUNT * target.sigma) & (wanted <= MAX_WANTED_DEVIATIONS * target.sigma)
+    return zero_cells | (follows & bare).ravel()
 
 
 def sweep(

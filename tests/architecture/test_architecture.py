@@ -17,8 +17,7 @@ import pytest
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, ReleaseStep, Step, get_step, release_steps, say
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import LookDescription, ReleaseStep, Step, get_step, release_steps, run_steps, say
 from privsyn.pipelines import registry
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.one_shot import STEPS

@@ -21,7 +21,7 @@ from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, REQUESTS, Vocabulary
 from privsyn.cli.common import COMMAND_LINE
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
 from privsyn.flows.budget import budget_report

@@ -11,8 +11,7 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
-from privsyn.evaluation.report.explanations import list_worst_pairs
-from privsyn.evaluation.report.page import render
+from privsyn.evaluation.report.page import list_worst_pairs, render
 from tests.support.evaluations import make_evaluation
 
 pytestmark = pytest.mark.browser

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from privsyn.data_contracts.mechanism_options import Independent
+from privsyn.data_contracts.mechanism_options import Independent, Rows, Split
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Rows, Split
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import MECHANISMS
 from tests.browser.conftest import MOST_EPSILON, Place

@@ -25,7 +25,7 @@ from privsyn.base.errors import ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.tables import ENCODED_ROWS, build_code_schema, make_code_profile
-from privsyn.engine.contract_checks import check_table
+from privsyn.engine.step_tables import check_table
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.specs.spec_file import load_spec
@@ -248,7 +248,7 @@ def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.Monke
     def fail(*_: object, **__: object) -> None:
         raise ValueError("CANARY-VALUE")
 
-    monkeypatch.setattr("privsyn.tasks.steps.select_pairs.select", fail)
+    monkeypatch.setattr("privsyn.tasks.steps.select_marginals.select", fail)
     result = privsyn("release", spec)
     *progress, refusal = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (1, "")

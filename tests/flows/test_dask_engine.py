@@ -27,7 +27,7 @@ from privsyn.counting.engine import LocalEngine
 from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import EngineChoice, ReleaseSpec
-from privsyn.engine.opening import choose_engine
+from privsyn.engine.proposal import choose_engine
 from privsyn.extras.dask.dask_engine import DaskEngine, _call_write
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary

@@ -20,8 +20,7 @@ from typer.testing import CliRunner, Result
 from privsyn import cli
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_results import Evaluation, Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import Evaluation, EvaluationSpec, Metric
 from privsyn.evaluation.private_evaluation import AskedEvaluation, Report, evaluate
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.releases import release_in_process

@@ -20,10 +20,10 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
 from privsyn.engine.request import Request
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import run_steps
 from privsyn.evaluation.coded_tables import encode_table, open_release
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import plan_release

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_results import Evaluation
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import Evaluation, EvaluationSpec
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
-from privsyn.evaluation.report.explanations import explain_column, write_verdict
+from privsyn.evaluation.report.page import explain_column, write_verdict
 from privsyn.publish.folder import count_repairs
 from tests.support.evaluations import SLIGHT
 from tests.support.releases import QUICK, run

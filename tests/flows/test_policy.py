@@ -15,7 +15,7 @@ import privsyn
 from privsyn.base.calendar_periods import name_period
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine import admission, opening, policy_checks
+from privsyn.engine import admission, policy_checks, proposal
 from privsyn.engine.policy_checks import load_policy
 from privsyn.evaluation import coded_tables
 from privsyn.evaluation.quality_release import publish_quality
@@ -97,7 +97,7 @@ def test_what_the_policy_does_not_allow_is_refused_before_the_data_is_opened(
     (tables / "parts" / "b.parquet").symlink_to(places / "people.parquet")
     (tables / "chain").symlink_to(tables / "way")
     (tables / "way").symlink_to(places)
-    monkeypatch.setattr(opening, "open_source", lambda *a: pytest.fail("the data was opened"))
+    monkeypatch.setattr(proposal, "open_source", lambda *a: pytest.fail("the data was opened"))
     there = {k: v.format(places=places) if isinstance(v, str) else v for k, v in changes.items()}
     wrong = asked(spec, **there)
     if surface == "python":
@@ -121,7 +121,7 @@ def test_mutant_without_the_check_it_is_opened(
     """The refusals above are the policy's: everything else about these requests is right."""
     others = tuple(check for check in admission.REQUEST_CHECKS if check is not policy_checks.check_policy)
     monkeypatch.setattr(admission, "REQUEST_CHECKS", others)
-    monkeypatch.setattr(opening, "open_source", lambda *a: pytest.fail("the data was opened"))
+    monkeypatch.setattr(proposal, "open_source", lambda *a: pytest.fail("the data was opened"))
     changes = {k: v.format(places=places) if isinstance(v, str) else v for k, v in BEYOND[what][0].items()}
     with pytest.raises(pytest.fail.Exception, match="the data was opened"):
         privsyn.release(None, asked(spec, **changes))

@@ -15,7 +15,7 @@ from prefect.client.orchestration import get_client
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.flows.evaluate import evaluate
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.prefect_runs import log, read_database

@@ -20,7 +20,7 @@ import privsyn
 from privsyn.base.errors import BudgetRefusedError, LedgerError, LostNoiseError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.evaluation_results import QualityReport
+from privsyn.data_contracts.evaluation import QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation import quality_release as quality

@@ -376,7 +376,7 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
     """The planted mutant: the private rows' table in place of the synthetic codes' one."""
     from privsyn.data_contracts.artifacts import Zone
     from privsyn.engine.open_run import open_run
-    from privsyn.engine.step_list import run_steps
+    from privsyn.engine.step import run_steps
     from privsyn.storage.released_root import ZoneError
     from tests.support.releases import release_in_process
 
@@ -394,7 +394,7 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
 def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 synthetic rows in blocks of 1,024: the same figures as from all of them in memory, and never more held."""
     from privsyn.engine.open_run import open_run
-    from privsyn.engine.step_list import run_steps
+    from privsyn.engine.step import run_steps
     from tests.support.releases import release_in_process
 
     larger = spec.with_rows(rows=3_000)

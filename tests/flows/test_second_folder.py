@@ -21,8 +21,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import checks, open_run
-from privsyn.engine.opening import Books, find_payer
-from privsyn.engine.proposal import Proposal
+from privsyn.engine.proposal import Books, Proposal, find_payer
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.known_tables import Payer
 from privsyn.ledgers.ledger import ChargeLine, Ledger

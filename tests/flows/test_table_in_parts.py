@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate

@@ -16,7 +16,7 @@ import pytest
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate

@@ -22,8 +22,7 @@ from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import get_step, release_steps, say
-from privsyn.engine.step_list import check_shares
+from privsyn.engine.step import check_shares, get_step, release_steps, say
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs

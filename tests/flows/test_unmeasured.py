@@ -16,7 +16,7 @@ import pytest
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.public_counts import Prior
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.formats.described import TELLS_NOTHING
 from tests.support import answered

@@ -17,7 +17,7 @@ import pytest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step_list import fund
+from privsyn.engine.step import fund
 from privsyn.pipelines import common_steps, one_shot, registry
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.knowledge.totals import KnownTotals

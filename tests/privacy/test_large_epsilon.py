@@ -16,12 +16,12 @@ import pytest
 from privsyn.base.settings import Settings
 from privsyn.cli import common
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.evaluation import private_evaluation as evaluation
-from privsyn.evaluation.comparison import variants
+from privsyn.evaluation.comparison import method
 from privsyn.evaluation.comparison.method import MethodInput
 from privsyn.evaluation.private_evaluation import AskedEvaluation, Report, evaluate
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import membership as attacks
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -43,7 +43,7 @@ def attacked(epsilon: float) -> float:
         rng = np.random.default_rng(seed)
         real, holdout = (CodeTable(SMALL, tuple(rng.integers(5, size=(5, 40)).astype(np.uint8))) for _ in range(2))
         binning = {name: AttributeBins(np.arange(5, dtype=np.int32)) for name in SMALL.attributes}
-        made = variants.default(MethodInput(real, binning, epsilon, 1e-9, 1, SeededNoise(seed)))
+        made = method.default(MethodInput(real, binning, epsilon, 1e-9, 1, SeededNoise(seed)))
         result = attacks.measure_membership(real, holdout, made.table, (), threads=1)
         found.append(0.5 if result is None else result.auc)  # None: noise left no row to look at
     return float(np.mean(found))

@@ -19,9 +19,9 @@ import pytest
 from privsyn.base.settings import Settings
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind, Zone
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.execute import Run, StepFailedError
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.memory import MemoryRun

@@ -27,7 +27,7 @@ from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.choose_rows import KeptRuns
 from privsyn.tasks.panels.transition_codes import build_transition_codes
-from privsyn.tasks.steps import encode, pair_rows
+from privsyn.tasks.steps import encode
 from tests.support.examples import keep_first
 from tests.support.linked_records import count_encoded, count_kept, count_paired, identity_recode
 from tests.support.panels import make_panel, make_panel_spec
@@ -144,7 +144,7 @@ def test_05_every_look_declares_the_records_of_a_person() -> None:
     assert request.records == 1
     recode = identity_recode(request)
     table = recode_to_table(recode, request.encoding.labels())
-    rows = pair_rows.build_kept_domain(request.encoding, recode)
+    rows = encode.build_kept_domain(request.encoding, recode)
     queries = MEASURE_ROWS.plan(request, Inputs({"compress_domain.recode": lambda: table}), Fraction(1, 10))
     assert [q.attributes[0] for q in queries] == [*rows.attributes]
     assert {q.sensitivity for q in queries} == {spec.unit.records}

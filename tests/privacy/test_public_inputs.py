@@ -26,7 +26,7 @@ from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine import public_inputs
+from privsyn.engine import checks
 from privsyn.engine.admission import check_request
 from privsyn.extras.itemsets.itemset_spec_file import load_itemset_spec
 from privsyn.extras.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
@@ -252,7 +252,7 @@ def test_28_three_answers_are_given_and_then_none(folder: Path, monkeypatch: pyt
     assert [(one["field"], one["times"]) for one in noted] == [("totals[0].table", 2)] * 3
     compared = len(record()["compared"])
     with monkeypatch.context() as patch:
-        patch.setattr(public_inputs, "_has_equal_rows", lambda *a: pytest.fail("it was compared"))
+        patch.setattr(checks, "_has_equal_rows", lambda *a: pytest.fail("it was compared"))
         for rows in (table().iloc[1:], table().iloc[2:]):
             said = {refusal(asked(folder, "prior", write(rows, folder / "d.parquet", "csv")))}
             assert "no more of them are compared" in said.pop()
@@ -263,7 +263,7 @@ def test_28_three_answers_are_given_and_then_none(folder: Path, monkeypatch: pyt
 
 
 def test_28_guesses_are_few_also_where_they_miss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(public_inputs, "MOST_COMPARED", 2)
+    monkeypatch.setattr(checks, "MOST_COMPARED", 2)
     for rows, taken in ((5, True), (6, True), (7, False), (5, True)):
         said = refusal(asked(folder, "lookup", write(table(rows), folder / "guess.parquet", "csv")))
         assert (said == "") == taken and (taken or "no more of them are compared" in said)
@@ -359,7 +359,7 @@ def test_28_a_date_is_one_in_every_spelling(spelled: str) -> None:
 
 def test_28_mutant_a_gate_that_compares_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the file's hash alone, as lookups and totals had less than that: a copy as CSV is published."""
-    monkeypatch.setattr(public_inputs, "_has_equal_rows", lambda *a: False)
+    monkeypatch.setattr(checks, "_has_equal_rows", lambda *a: False)
     assert refusal(asked(folder, "lookup", write(table(), folder / "public.parquet", "csv"))) == ""
 
 
@@ -370,7 +370,7 @@ def test_28_mutant_a_gate_that_looks_for_shared_rows(folder: Path, monkeypatch: 
         theirs = set(pq.read_table(path)["town"].to_pylist())
         return any(theirs & set(batch.column("town").to_pylist()) for batch in source.batches())
 
-    monkeypatch.setattr(public_inputs, "_has_equal_rows", share_rows)
+    monkeypatch.setattr(checks, "_has_equal_rows", share_rows)
     table(9).to_parquet(folder / "public.parquet", index=False)
     assert "cannot be told from" in refusal(asked(folder, "lookup", folder / "public.parquet"))
 
@@ -396,7 +396,7 @@ def test_28_mutant_numbers_as_floats_and_dates_as_text(monkeypatch: pytest.Monke
 
 def test_28_mutant_answers_that_are_not_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: nothing is noted, so that any number of guesses is answered."""
-    monkeypatch.setattr(public_inputs, "_note_refusal", lambda *a: None)
+    monkeypatch.setattr(checks, "_note_refusal", lambda *a: None)
     with pytest.raises(AssertionError):
         test_28_three_answers_are_given_and_then_none(folder, monkeypatch)
 

@@ -18,8 +18,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
-from privsyn.engine.step_list import check_shares
+from privsyn.engine.step import ReleaseStep, Step, check_shares
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from privsyn.base.errors import ContractError
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Compression
-from privsyn.engine.contract_checks import check_stage, check_table
+from privsyn.engine.step_tables import check_stage, check_table
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation import noisy

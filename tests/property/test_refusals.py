@@ -28,7 +28,7 @@ from typer.main import get_command
 from privsyn import cli
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.engine import step_list
+from privsyn.engine import step
 from privsyn.ledgers.ledger import Ledger
 from privsyn.server import temporary_server
 from tests.support.examples import choose_example_count, keep_first
@@ -122,7 +122,7 @@ class Desk:
 
         patch.setattr(PrivsynError, "paragraph", paragraph)
         patch.setattr(temporary_server, "start_temporary_server", start)
-        patch.setattr(step_list, "run_steps", start)
+        patch.setattr(step, "run_steps", start)
 
     def ask(self, build: Build, *changes: tuple[str, Any], options: tuple[str, ...] = ()) -> tuple[int, str]:
         """Exit code and standard error of ``privsyn release``; nothing may be on standard output."""

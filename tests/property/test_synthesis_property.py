@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals
-from privsyn.tasks.steps.synthesize import synthesize
+from privsyn.tasks.steps.synthesize import append_attributes, select_core_marginals, synthesize
 from tests.support.examples import choose_example_count
 
 SLOW = settings(max_examples=choose_example_count(60), deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from privsyn.tasks.metrics.generalization import Ints
+from privsyn.tasks.metrics.earth_mover import Ints
 from privsyn.tasks.metrics.mgd import Axis, Floats
 
 

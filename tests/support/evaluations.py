@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from privsyn.data_contracts.evaluation_results import (
+from privsyn.data_contracts.evaluation import (
     BinCost,
     EarthMover,
     Evaluation,
+    EvaluationSpec,
     Metric,
     OneWay,
     Pair,
@@ -20,7 +21,6 @@ from privsyn.data_contracts.evaluation_results import (
     StageError,
     TableScores,
 )
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 
 NAMES = (
     "age", "education", "religion", "happy", "income_of_the_whole_household", "region", "hours", "marital_status",

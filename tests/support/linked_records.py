@@ -14,8 +14,14 @@ from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.steps import encode
-from privsyn.tasks.steps.encode import EncodedPersons, PersonEncoding
-from privsyn.tasks.steps.pair_rows import StoredRows, keep_rows, list_without_rows, pair_rows
+from privsyn.tasks.steps.encode import (
+    EncodedPersons,
+    PersonEncoding,
+    StoredRows,
+    keep_rows,
+    list_without_rows,
+    pair_rows,
+)
 
 Counts = Counter[tuple[int, ...]]
 

@@ -2,6 +2,9 @@
 
 Not a release: the noise has a seed and the figures are exact functions of the real rows.  So nothing is charged to
 the ledger and nothing is written outside ``private/compare/``.  It is for data that is public or stays where it is.
+
+Methods are known by the names that people type.  A package adds methods by an entry point of the group
+``privsyn.methods``: a sequence of methods.  The methods of other papers come from privsyn/extras/papers.
 """
 
 from __future__ import annotations
@@ -18,24 +21,24 @@ from pathlib import Path
 import numpy as np
 
 from privsyn.base.errors import RequestError, locate_error
+from privsyn.base.registry import load_parts
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.evaluation_results import ComparedMethod, Comparison, MethodRun, Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import ComparedMethod, Comparison, EvaluationSpec, MethodRun, Metric
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.evaluation.coded_tables import CodedTable, encode_table, read_table
 from privsyn.evaluation.comparison.method import (
+    OWN_METHODS,
     DomainTooLargeError,
     Method,
     MethodInput,
     MethodSettings,
     spread_evenly,
 )
-from privsyn.evaluation.comparison.methods import METHODS
-from privsyn.evaluation.comparison.result_tables import format_markdown
+from privsyn.evaluation.comparison.results import format_markdown
 from privsyn.sources.open_source import open_source
 from privsyn.specs.public_files import read_public_rows
 from privsyn.storage.disk import replace_file, translate_os_errors
@@ -45,6 +48,16 @@ from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.encode import encode
+
+_OWN_NAMES = {method.name for method in OWN_METHODS}
+METHODS = {
+    method.name: method
+    for method in (
+        *OWN_METHODS,
+        *(m for part in load_parts("methods").values() for m in part if m.name not in _OWN_NAMES),
+    )
+}
+"""Every method by its name, in the order in which they are shown."""
 
 DEFAULT_METHODS = ("default", "privsyn-paper", "independent")
 DEFAULT_EPSILONS = (0.2, 1.0, 2.0)
@@ -266,7 +279,7 @@ def run_method(method: Method, trial: MethodInput, score: Score) -> MethodRun:
 def _write(results: Comparison, settings: Settings) -> Path:
     """Write results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
     from privsyn.base.pictures import draw_chart
-    from privsyn.evaluation.comparison.plot import build_chart  # here: drawing packages load slowly
+    from privsyn.evaluation.comparison.results import build_chart  # here: drawing packages load slowly
 
     plots = build_chart(results)
     contents = {

@@ -25,7 +25,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
+from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns
@@ -37,16 +37,16 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
-from privsyn.evaluation.forecasts.made_up_rows import MadeUpTable, list_nullable
+from privsyn.evaluation.forecasts.stand_in import MadeUpTable, list_nullable
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
-from privsyn.tasks.codecs.binning import list_counted_alone
+from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch_with_numbers
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
-from privsyn.tasks.metrics.subsample import find_equivalent_share, score_subsamples
+from privsyn.tasks.metrics.samples import find_equivalent_share, score_subsamples
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Default epsilons of a forecast, beside the spec's own."""

@@ -13,8 +13,8 @@ from pydantic import Field, field_validator, model_validator
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.public_counts import PublicFile
 from privsyn.data_contracts.release_spec import DATASET, MAX_COLUMNS
-from privsyn.data_contracts.totals import PublicFile
 
 MAX_ITEMS = 100_000
 """The most items of a universe."""

@@ -21,8 +21,7 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan
 from privsyn.engine.proposal import Proposal, ignore_progress
 from privsyn.engine.request import Request
-from privsyn.engine.step import list_published_files
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import list_published_files, run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
 from privsyn.extras.itemsets.itemset_spec_file import release_spec_of

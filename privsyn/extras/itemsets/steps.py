@@ -22,8 +22,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
-from privsyn.engine.step_list import fund
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, fund
 from privsyn.extras.itemsets import tables as contracts
 from privsyn.extras.itemsets.algorithm import basis_marginals, basis_set, estimates, item_counts, pair_counts
 from privsyn.extras.itemsets.algorithm.basis_set import Basis

@@ -21,7 +21,7 @@ from privsyn.evaluation.comparison.method import Choices, DomainTooLargeError, M
 from privsyn.extras.papers.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.build_network import count_useful_cells, draw_ancestral_rows
+from privsyn.tasks.steps.draw_rows import count_useful_cells, draw_ancestral_rows
 
 NETWORK_SHARE = Fraction(3, 10)
 """beta: part of the budget for the network; the families get the rest."""

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, RowStream
-from privsyn.evaluation.comparison.method import MethodInput, MethodResult
-from privsyn.evaluation.comparison.variants import Steps
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult, Steps
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import MARGINALS
@@ -28,7 +27,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.streams import draw_systematically
-from privsyn.tasks.steps import append_attributes, synthesize
+from privsyn.tasks.steps import synthesize
 
 Ints = NDArray[np.int64]
 
@@ -98,11 +97,11 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
     ``current``, ``target``: counts of one shape and sum.  A move of a row between two cells costs the number of
     attributes in which the cells differ.  The unit is 1 / (number of attributes), so no row is dropped and none added.
     """
-    from privsyn.tasks.metrics.earth_mover_network import (  # here: OR-Tools loads slowly
+    from privsyn.tasks.metrics.earth_mover import (  # here: OR-Tools loads slowly
+        build_default_hierarchy,
         choose_scale,
         find_cheapest_moves,
     )
-    from privsyn.tasks.metrics.generalization import build_default_hierarchy
 
     sizes = target.shape
     graphs = [build_default_hierarchy([str(i) for i in range(n)], ordered=False).at(1).graph() for n in sizes]
@@ -113,7 +112,7 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, settings = inputs.domain(), request.synthesis
-    core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
+    core = synthesize.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
     total = estimate_total(inputs.read_pooled_recode())
     rows = follow(core.marginals, core.domain, synthesize.compute_output_rows(total, settings), settings.seed)
     return {"core_codes": RowStream.of_codes(iter(rows.to_arrow().to_batches()), core.domain)}

@@ -17,11 +17,14 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import DrawNoise
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
-from privsyn.evaluation.comparison.method import LaplaceQuery, MethodInput, MethodResult, compute_laplace_scale
-from privsyn.evaluation.comparison.variants import (
+from privsyn.evaluation.comparison.method import (
+    LaplaceQuery,
+    MethodInput,
+    MethodResult,
     Steps,
     apply_paper_options,
     choose_aim,
+    compute_laplace_scale,
     draw_gaussian,
     request_of,
     run_steps,

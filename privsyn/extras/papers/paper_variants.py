@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from privsyn.data_contracts.artifacts import LookKind
-from privsyn.data_contracts.mechanism_options import PrivBayes
-from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.data_contracts.mechanism_options import PrivBayes, Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, RowStream, Step
-from privsyn.evaluation.comparison.method import DomainTooLargeError, MethodInput, MethodResult
-from privsyn.evaluation.comparison.variants import Steps
+from privsyn.evaluation.comparison.method import DomainTooLargeError, MethodInput, MethodResult, Steps
 from privsyn.extras.papers import min_cost_flow
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import RECODE, list_released_tables
@@ -25,7 +23,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import MARGINALS
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import estimate_total, map_coarse_one_ways
-from privsyn.tasks.steps import append_attributes, build_network, make_consistent, synthesize
+from privsyn.tasks.steps import draw_rows, make_consistent, synthesize
 from privsyn.tasks.synthesis import graphical_rows
 
 
@@ -79,9 +77,9 @@ def _build_network_step(step: Step) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, total = inputs.domain(), estimate_total(inputs.recode())
         rho, families = inputs.rho[MEASURED], len(domain.attributes) - 1
-        useful = build_network.count_useful_cells(total, families, rho, request.records, options.usefulness)
+        useful = draw_rows.count_useful_cells(total, families, rho, request.records, options.usefulness)
         limit = min(useful, options.max_cells)
-        network = build_network.build_bayesian_network(read_noisy_scores(inputs), domain, options.degree, limit)
+        network = draw_rows.build_bayesian_network(read_noisy_scores(inputs), domain, options.degree, limit)
         return {"cliques": weigh_evenly(network, request, inputs)}
 
     return replace(step, inputs=(*list_released_tables("indif_scores"), RECODE), budgets=(MEASURED,), run=run)
@@ -110,7 +108,7 @@ def _synthesize_by_model(step: Step) -> Step:
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """Make rows as the step does, from the noisy counts instead of the consistent ones, which the model fits itself."""
     domain, settings = inputs.domain(), request.synthesis
-    core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
+    core = synthesize.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
     recode = inputs.read_pooled_recode()
     measured = [
         m

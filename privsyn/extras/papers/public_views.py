@@ -13,16 +13,14 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, Step
-from privsyn.engine.step_list import fund
-from privsyn.evaluation.comparison.method import MethodInput, MethodResult
-from privsyn.evaluation.comparison.variants import Steps
+from privsyn.engine.step import Output, Progress, Step, fund
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult, Steps
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
 from privsyn.pipelines.mechanism_parts import measure_chosen
 from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS
 from privsyn.pipelines.synthesis_steps import build_row_steps
-from privsyn.tasks.steps import combine_cliques
+from privsyn.tasks.steps import select_marginals
 
 WIDTH = 8
 """Attributes of a view at most (PriView; DPSyn report, section 3.2)."""
@@ -155,10 +153,10 @@ def _build_choice_step(choose: Choose) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, fine = inputs.domain(), request.encoding.domain
-        weighed = combine_cliques.weigh(
+        weighed = select_marginals.weigh(
             choose(domain, request.get_options(PrivSyn).selection.max_cells), domain, fine, None
         )
-        return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
+        return {"cliques": select_marginals.tabulate_cliques(weighed, domain, fine)}
 
     return Step(
         name=CLIQUES.split(".")[0],

@@ -16,8 +16,7 @@ from privsyn.api.cost_estimate import Estimate, _choose_factor, _compute_growth,
 from privsyn.api.rehearsal import Cost, Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
-from privsyn.evaluation.forecasts.made_up_rows import assume_rows
+from privsyn.evaluation.forecasts.stand_in import AssumedRows, ScaledRows, assume_chances, assume_rows
 from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import CutCell

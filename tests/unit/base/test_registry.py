@@ -20,7 +20,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.registry import find_parts, load_part, load_parts, need_package
 from privsyn.cli import app
-from privsyn.evaluation.comparison import methods
+from privsyn.evaluation.comparison import compare_methods
 from privsyn.evaluation.comparison.method import Method
 from privsyn.evaluation.scores import check_packages
 from privsyn.sources.readers.reader import Connector
@@ -110,7 +110,7 @@ def test_the_program_s_own_methods_win(add_parts: Callable[..., None], monkeypat
     module.METHODS = (mine, replace(mine, name="mine"))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "their_methods", module)
     add_parts("methods", ("theirs", "their_methods:METHODS"))
-    names = runpy.run_path(methods.__file__)["METHODS"]
+    names = runpy.run_path(compare_methods.__file__)["METHODS"]
     assert names["mine"].title == "Mine" and names["default"].title != "Mine"
 
 

@@ -11,7 +11,7 @@ from benchmarks import compare
 from benchmarks.compare import Job
 from benchmarks.compare_tables import DEMOGRAPHIC, SplitTable, demographic_score, figures, only, percentile_bins
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from privsyn.tasks.metrics.range_queries import draw_privsyn_queries

@@ -12,7 +12,7 @@ from benchmarks import peers
 from benchmarks.peers import Peer, PeerError, echo
 from privsyn.data_contracts.domain import Domain
 from privsyn.evaluation.comparison.method import MethodInput
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 

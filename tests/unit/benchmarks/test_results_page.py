@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks.results import BEGIN, DOCS, END, FIGURES, PAGE, errors_needed, marginals, overlap, page, shape
-from privsyn.data_contracts.evaluation_results import ComparedMethod, Comparison, MethodRun, Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.comparison.methods import METHODS
+from privsyn.data_contracts.evaluation import ComparedMethod, Comparison, EvaluationSpec, MethodRun, Metric
+from privsyn.evaluation.comparison.compare_methods import METHODS
 
 
 def run(method: str, seed: int, value: float, marginals: Any = ()) -> MethodRun:

@@ -16,7 +16,7 @@ from benchmarks.tables import FOLDER
 from privsyn.data_contracts.rules import Rule
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.rules.feasibility import find_valid_row
+from privsyn.tasks.rules.repair import find_valid_row
 
 each = pytest.mark.parametrize("name", FILES)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.summaries import list_measured_summaries, parse_summary
+from privsyn.data_contracts.question_language import list_measured_summaries, parse_summary
 from privsyn.tasks.codecs import plan
 from tests.support.examples import choose_example_count
 from tests.support.households import make_household_spec

@@ -18,7 +18,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.tables import Expectation, TableContract
-from privsyn.engine import contract_checks as checks
+from privsyn.engine import step_tables as checks
 from tests.support.examples import choose_example_count
 from tests.support.places import ROOT
 
@@ -181,7 +181,7 @@ def test_arrow_is_never_surer_than_great_expectations(question: tuple[pa.Table, 
 
 def test_a_good_release_loads_no_great_expectations_at_all() -> None:
     program = (
-        "import sys; from privsyn.engine import contract_checks as checks\n"
+        "import sys; from privsyn.engine import step_tables as checks\n"
         "from tests.unit.engine.test_contract_checks import CONTRACT, GOOD\n"
         "checks.check_table(CONTRACT, GOOD); print('great_expectations' in sys.modules)"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.earlier_runs import FIELDS_WITHOUT_NOISE, _find_unlike, _list_free_fields
+from privsyn.engine.draw import FIELDS_WITHOUT_NOISE, _find_unlike, _list_free_fields
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.keys import compute_lineage_keys, key_draws, key_result
 from privsyn.engine.request import Request

@@ -18,8 +18,7 @@ from privsyn.engine.execute import Run
 from privsyn.engine.keys import read_generation
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import Proposal
-from privsyn.engine.step import release_steps
-from privsyn.engine.step_list import run_steps
+from privsyn.engine.step import release_steps, run_steps
 from privsyn.ledgers.ledger import Ledger
 from tests.support.releases import few
 from tests.support.specs import people

@@ -10,8 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.evaluation_results import AnalysisResult
-from privsyn.data_contracts.evaluation_spec import Analysis
+from privsyn.data_contracts.evaluation import Analysis, AnalysisResult
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
 from privsyn.tasks.codecs import plan_every_column

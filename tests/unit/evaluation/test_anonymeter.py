@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.evaluation_results import Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec, Metric
 from privsyn.evaluation.anonymeter_attacks import run_attacks
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.evaluation.scores import BY_ANONYMETER, Scorer

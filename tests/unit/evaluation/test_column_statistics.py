@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.evaluation_results import ColumnStatistics
+from privsyn.data_contracts.evaluation import ColumnStatistics
 from privsyn.evaluation import column_statistics as module
 from privsyn.evaluation.column_statistics import QUANTILES, compute_column_statistics
 from privsyn.evaluation.report.page import format_statistic, is_beyond_noise

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privsyn.data_contracts.panels import Panel
-from privsyn.evaluation.panel_figures import list_panel_figures
-from privsyn.evaluation.table_pair_figures import list_table_pair_figures
+from privsyn.evaluation.linked_figures import list_panel_figures, list_table_pair_figures
 from privsyn.tasks.metrics.panels import PanelTable
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.evaluation.scores import as_markdown
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.places import ROOT

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from privsyn.data_contracts.evaluation_results import Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec, Metric
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.evaluation.scores import Scorer
 from privsyn.tasks.codecs import EncodingPlan, plan

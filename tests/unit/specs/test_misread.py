@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.evaluation.misread_columns import MISREAD_BIN, ColumnReading, add_misread
+from privsyn.evaluation.details import MISREAD_BIN, ColumnReading, add_misread
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns

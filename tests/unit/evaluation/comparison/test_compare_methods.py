@@ -17,16 +17,14 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_results import NOTICE, ComparedMethod, Comparison, MethodRun, Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import NOTICE, ComparedMethod, Comparison, EvaluationSpec, MethodRun, Metric
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.evaluation.comparison.compare_methods import AskedComparison, compare, run_all, run_method
+from privsyn.evaluation.comparison.compare_methods import METHODS, AskedComparison, compare, run_all, run_method
 from privsyn.evaluation.comparison.method import LaplaceQuery, Method, MethodInput, MethodResult, MethodSettings
-from privsyn.evaluation.comparison.methods import METHODS
-from privsyn.evaluation.comparison.plot import build_chart
-from privsyn.evaluation.comparison.result_tables import (
+from privsyn.evaluation.comparison.results import (
     SECONDS,
+    build_chart,
     build_table,
     describe_missing,
     format_markdown,

@@ -12,6 +12,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import (
     LaplaceQuery,
     MethodInput,
@@ -19,8 +20,7 @@ from privsyn.evaluation.comparison.method import (
     compute_laplace_scale,
     spread_evenly,
 )
-from privsyn.evaluation.comparison.methods import METHODS
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise

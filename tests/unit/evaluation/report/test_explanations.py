@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.data_contracts.evaluation_results import Evaluation, OneWay
-from privsyn.evaluation.report.explanations import (
+from privsyn.data_contracts.evaluation import Evaluation, OneWay
+from privsyn.evaluation.report.page import (
     compare_to_sample,
     explain_column,
     format_number,

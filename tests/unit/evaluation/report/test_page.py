@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from privsyn.data_contracts.evaluation_results import (
+from privsyn.data_contracts.evaluation import (
     AnalysisFigure,
     AnalysisResult,
     ColumnStatistics,

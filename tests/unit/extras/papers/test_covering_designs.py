@@ -10,8 +10,8 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import MethodSettings
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import public_views
 from privsyn.extras.papers.public_views import LARGEST, build_affine_plane
 from tests.support.examples import keep_first

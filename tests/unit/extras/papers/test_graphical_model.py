@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import DomainTooLargeError
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import paper_variants
 from tests.unit.evaluation.comparison.test_methods import l1, trial
 

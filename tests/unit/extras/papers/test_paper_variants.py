@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import MethodInput, MethodResult
-from privsyn.evaluation.comparison.methods import METHODS
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 

@@ -15,14 +15,13 @@ from scipy.optimize import linear_sum_assignment
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
-from privsyn.evaluation.comparison.compare_methods import run_method
+from privsyn.evaluation.comparison.compare_methods import METHODS, run_method
 from privsyn.evaluation.comparison.method import Choices, DomainTooLargeError, MethodInput
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import dual_query, exponential_network, full_domain
 from privsyn.extras.papers.full_domain import LAPLACE_CELLS, MWEM_CELLS, find_cells, project, split_rho, spread_for
 from privsyn.extras.papers.min_cost_flow import change_rows, find_fewest_changes, follow
 from privsyn.extras.papers.public_views import list_covering_views
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.columns.time_columns import translate_to_pattern
+from privsyn.data_contracts.columns.ordered_columns import translate_to_pattern
 from privsyn.tasks.codecs import Codec, plan
 from privsyn.tasks.codecs.parsing import to_seconds, to_times
 from tests.support.specs import make_spec
@@ -99,7 +99,7 @@ def test_clock_times_follow_summer_time() -> None:
     ],
 )
 def test_texts_are_read_as_their_format_says(format_: str, text: str, expected: str | None) -> None:
-    from privsyn.data_contracts.columns.time_columns import translate_to_pattern
+    from privsyn.data_contracts.columns.ordered_columns import translate_to_pattern
 
     found = to_seconds(pa.array([text, None]), translate_to_pattern(format_))[0]
     true = np.nan if expected is None else np.datetime64(expected, "s").astype(int)

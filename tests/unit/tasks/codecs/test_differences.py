@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.differences import DifferenceCodec
+from privsyn.tasks.codecs.derived import DifferenceCodec
 from tests.support.specs import make_spec
 
 KINDS: dict[str, tuple[dict[str, Any], Any, Any]] = {

@@ -18,7 +18,7 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.binning import AttributeBins, Level
+from privsyn.tasks.codecs.cells import AttributeBins, Level
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.recode import compress_attribute, recode_from_table
 from tests.support.specs import make_spec

@@ -13,8 +13,8 @@ import privsyn
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.codecs.derived import SplitCodec, find_code_bin_pairs
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
-from privsyn.tasks.codecs.split import SplitCodec, find_code_bin_pairs
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from tests.support.evaluations import slight_settings
 from tests.support.specs import make_spec

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.pair_departures import IndependentCounts
 from privsyn.tasks.estimation.recode import (
     LEAST_CODES,

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.pair_departures import (
     MAX_CLEAR_SCORE_NOISE,
     MAX_SCORE_CAUTION,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.recode import Recode, estimate_total, pool_one_ways, recompress
 from privsyn.tasks.steps.compress_domain import compress_domain
 

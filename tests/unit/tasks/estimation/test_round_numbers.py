@@ -16,7 +16,7 @@ from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.codecs.binning import list_counted_alone
+from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import AttributeRecode, weigh_by_chance
 from privsyn.tasks.privacy.noise import SeededNoise

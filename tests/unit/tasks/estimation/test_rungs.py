@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from privsyn.api.check import check
-from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.public_counts import Prior
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.checks import compute_row_bytes
 from privsyn.engine.inputs import PrivateAccess

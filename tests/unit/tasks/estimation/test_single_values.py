@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.binning import AttributeBins
-from privsyn.tasks.codecs.cells import Points, build_cells, find_points
+from privsyn.tasks.codecs.cells import AttributeBins, Points, build_cells, find_points
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.recode import compress_attribute

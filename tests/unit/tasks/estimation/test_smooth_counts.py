@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.tasks.codecs.binning import AttributeBins
-from privsyn.tasks.codecs.cells import Points
+from privsyn.tasks.codecs.cells import AttributeBins, Points
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.estimation.smooth_counts import smooth_counts, smooth_one_ways
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import find_two_celled_columns, plan

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.estimation.expected_error import NO_TARGETS, Departures, TargetWeights
-from privsyn.tasks.steps.select_pairs import select_by_expected_error
+from privsyn.tasks.steps.select_marginals import select_by_expected_error
 
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
 

@@ -10,7 +10,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import merge_counts

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from privsyn.tasks.kernels.batches import read_ahead
+from privsyn.tasks.kernels.blocks import read_ahead
 
 
 def test_the_next_item_is_made_while_one_is_used() -> None:

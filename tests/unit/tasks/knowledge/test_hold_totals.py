@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Rows
+from privsyn.data_contracts.mechanism_options import Rows
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, sum_coarse_one_ways

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Compression
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.recode import compress_attribute

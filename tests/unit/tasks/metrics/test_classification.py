@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.classification import (
+from privsyn.tasks.metrics.models import (
     Classification,
     compare_classifiers,
     compute_majority_error,

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from privsyn.data_contracts.evaluation_spec import Tree
-from privsyn.tasks.metrics.earth_mover_network import check_integers, choose_scale, decompose_flow, solve
-from privsyn.tasks.metrics.generalization import (
+from privsyn.data_contracts.evaluation import Tree
+from privsyn.tasks.metrics.earth_mover import (
     HierarchyLevel,
     build_default_hierarchy,
     build_tree_hierarchy,
+    check_integers,
+    choose_scale,
+    decompose_flow,
     merge_bins,
+    solve,
 )
 from privsyn.tasks.metrics.mgd import Axis, compute_aemc
 from tests.support.earth_mover_referee import aemc_linear_program, bin_distances
@@ -185,7 +188,7 @@ def test_batches_of_components_give_the_same(monkeypatch: pytest.MonkeyPatch) ->
     p, q = rng.integers(0, 9, (2, 20, 4))
     axes = [star(20, inf), line(4)]
     together = compute_aemc(p, q, axes, 1.0)
-    monkeypatch.setattr("privsyn.tasks.metrics.earth_mover_network.BATCH_NODES", 12)
+    monkeypatch.setattr("privsyn.tasks.metrics.earth_mover.BATCH_NODES", 12)
     assert compute_aemc(p, q, axes, 1.0).aemc == pytest.approx(together.aemc)
 
 

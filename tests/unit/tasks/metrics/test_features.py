@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import encode_one_hot, make_row_keys, sample_rows, take_rows
+from privsyn.tasks.metrics.samples import encode_one_hot, make_row_keys, sample_rows, take_rows
 
 DOMAIN = Domain.of({"a": 3, "b": 2, "id": 1_000})
 TABLE = CodeTable(

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from privsyn.tasks.metrics.generalization import (
+from privsyn.tasks.metrics.earth_mover import (
     Hierarchy,
     HierarchyLevel,
     build_default_hierarchy,

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.income import Income, compute_gini, score_income
+from privsyn.tasks.metrics.by_place import Income, compute_gini, score_income
 
 DOMAIN = Domain.of({"city": 3, "sex": 3, "wage": 5})
 WAGES = np.array([0.0, 10.0, 20.0, 40.0, math.nan])

@@ -8,9 +8,14 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics import k_marginal
-from privsyn.tasks.metrics.k_marginal import compute_group_k_marginal, compute_k_marginal_score
-from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
+from privsyn.tasks.metrics import marginal_distance
+from privsyn.tasks.metrics.marginal_distance import (
+    average_l1,
+    compute_group_k_marginal,
+    compute_k_marginal_score,
+    draw_cliques,
+    list_all_cliques,
+)
 
 DOMAIN = Domain.of({"a": 4, "place": 6, "b": 3, "year": 2, "c": 5})
 
@@ -78,7 +83,7 @@ def test_bias_penalty_begins_above_250_rows(more: int, score: float) -> None:
 
 @pytest.mark.parametrize("dense_cells", [1 << 22, 100, 0])
 def test_groups_against_pandas(dense_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(k_marginal, "DENSE_CELLS", dense_cells)
+    monkeypatch.setattr(marginal_distance, "DENSE_CELLS", dense_cells)
     real, synthetic = random_table(2_000, 3), random_table(1_100, 4)
     cliques = [("a", "b"), ("a", "c"), ("b", "c"), ("c",)]
     found = compute_group_k_marginal(real, synthetic, ["year", "place"], cliques=cliques, threads=2)

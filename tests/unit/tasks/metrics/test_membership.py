@@ -7,8 +7,8 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import take_rows
 from privsyn.tasks.metrics.membership import Membership, find_closest, measure_membership, run_attack
+from privsyn.tasks.metrics.samples import take_rows
 
 DOMAIN = Domain.of({"age": 5, "city": 3, "one": 1, "wage": 300})
 ORDERED = {"age", "one", "wage"}

@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.evaluation_results import EarthMover
-from privsyn.data_contracts.evaluation_spec import ComparedMarginal, EvaluationSpec, MgdSpec
+from privsyn.data_contracts.evaluation import ComparedMarginal, EarthMover, EvaluationSpec, MgdSpec
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.mgd import MgdResult, choose_default_marginals, compute_mgd
 

@@ -10,8 +10,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from privsyn.tasks.metrics.earth_mover_network import build_neighbour_arcs
-from privsyn.tasks.metrics.generalization import build_default_hierarchy, build_tree_hierarchy
+from privsyn.tasks.metrics.earth_mover import build_default_hierarchy, build_neighbour_arcs, build_tree_hierarchy
 from privsyn.tasks.metrics.mgd import Axis
 from tests.support.earth_mover_referee import bin_distances
 

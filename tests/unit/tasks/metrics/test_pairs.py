@@ -9,12 +9,12 @@ from scipy.stats import contingency, pearsonr
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics import pairs
-from privsyn.tasks.metrics.marginal_distance import compute_l1_distances
-from privsyn.tasks.metrics.pairs import (
+from privsyn.tasks.metrics import marginal_distance
+from privsyn.tasks.metrics.marginal_distance import (
     PairFigures,
     Values,
     average_correlation_difference,
+    compute_l1_distances,
     compute_pair_figures,
     measure_association,
 )
@@ -78,7 +78,7 @@ def test_against_rows() -> None:
 def test_sparse_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     real, synthetic = random_table(300, 3), random_table(100, 4)
     dense = compute_pair_figures(real, synthetic, VALUES)
-    monkeypatch.setattr(pairs, "DENSE_CELLS", 20)  # some pairs are still dense
+    monkeypatch.setattr(marginal_distance, "DENSE_CELLS", 20)  # some pairs are still dense
     sparse = compute_pair_figures(real, synthetic, VALUES)
     assert sparse.l1.tolist() == dense.l1.tolist()
     assert sparse.association_real == pytest.approx(dense.association_real, abs=1e-12, nan_ok=True)

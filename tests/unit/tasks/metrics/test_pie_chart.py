@@ -8,7 +8,7 @@ from scipy.spatial.distance import jensenshannon
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.pie_chart import denoise, score_pie_charts
+from privsyn.tasks.metrics.by_place import denoise, score_pie_charts
 
 
 def pies(counts: list[list[list[int]]] | np.ndarray) -> CodeTable:

@@ -7,8 +7,8 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import sample_rows, take_rows
-from privsyn.tasks.metrics.propensity import Propensity, measure_propensity
+from privsyn.tasks.metrics.models import Propensity, measure_propensity
+from privsyn.tasks.metrics.samples import sample_rows, take_rows
 
 WIDE = Domain.of({f"a{i}": 6 for i in range(8)})
 
@@ -57,7 +57,7 @@ def test_the_null_expectation_by_simulation(monkeypatch: pytest.MonkeyPatch) -> 
 
     Also where only a quarter of the rows is compared.  One ratio has an sd of about 0.22 times its mean.
     """
-    monkeypatch.setattr("privsyn.tasks.metrics.propensity.SMALLEST_AUC", 10**9)
+    monkeypatch.setattr("privsyn.tasks.metrics.models.SMALLEST_AUC", 10**9)
     redrawn, fresh, part = [], [], []
     for seed in range(60):
         rng = np.random.default_rng([seed, 1])

@@ -10,7 +10,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import average_l1
-from privsyn.tasks.metrics.subsample import (
+from privsyn.tasks.metrics.samples import (
     draw_subsample,
     find_equivalent_share,
     find_equivalent_subsamples,

@@ -16,11 +16,10 @@ from pydantic import ValidationError
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rules import list_conditions
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.estimation.recode import compress_attribute
-from privsyn.tasks.rules.feasibility import check_feasible, find_valid_row
-from privsyn.tasks.rules.repair import repair_rows
+from privsyn.tasks.rules.repair import check_feasible, find_valid_row, repair_rows
 from tests.support.examples import choose_example_count
 from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
 from tests.support.specs import make_spec
@@ -86,7 +85,7 @@ def test_thresholds_are_bin_edges_and_codes_on_one_side_are_surely_forbidden() -
 
 
 def _whole(groups: Any) -> Any:
-    from privsyn.data_contracts.step_options import Compression
+    from privsyn.data_contracts.mechanism_options import Compression
 
     return compress_attribute(np.full(len(groups), 1000), 1.0, AttributeBins(groups), Compression(enabled=False))
 

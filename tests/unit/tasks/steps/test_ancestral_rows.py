@@ -8,7 +8,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps.build_network import draw_ancestral_rows
+from privsyn.tasks.steps.draw_rows import draw_ancestral_rows
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 4})
 ONES = {"a": np.array([300.0, 100.0]), "b": np.ones(3), "c": np.ones(2), "d": np.array([10.0, 0.0, 30.0, -5.0])}

@@ -8,7 +8,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals, split_appended
+from privsyn.tasks.steps.synthesize import append_attributes, select_core_marginals, split_appended
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5, "e": 1, "f": 300})
 

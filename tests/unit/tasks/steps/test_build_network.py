@@ -10,7 +10,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import compute_sigma
-from privsyn.tasks.steps.build_network import build_bayesian_network, count_useful_cells
+from privsyn.tasks.steps.draw_rows import build_bayesian_network, count_useful_cells
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4, "d": 5, "e": 6})
 SCORES = {

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.steps.combine_cliques import combine_cliques, read_cliques, tabulate_cliques, weigh
+from privsyn.tasks.steps.select_marginals import combine_cliques, read_cliques, tabulate_cliques, weigh
 
 DOMAIN = Domain(tuple("abcdefg"), (4, 5, 3, 2, 6, 10, 100))
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.recode import (
     build_coarse_domain,
     compress_attribute,

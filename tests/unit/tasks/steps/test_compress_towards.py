@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.binning import AttributeBins, Level
+from privsyn.tasks.codecs.cells import AttributeBins, Level
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.compress_domain import compress_domain, compress_towards

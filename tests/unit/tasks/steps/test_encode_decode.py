@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.kernels.counting import CodeTable

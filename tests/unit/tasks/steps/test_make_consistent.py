@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.data_contracts.mechanism_options import Compression
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal, apply_norm_sub
 from privsyn.tasks.estimation.recode import compress_attribute, sum_coarse_one_ways
 from privsyn.tasks.steps.make_consistent import make_consistent, remove_interaction

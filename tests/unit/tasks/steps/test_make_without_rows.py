@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from privsyn.tasks.steps.make_without_rows import _limit_weight, rake
+from privsyn.tasks.steps.draw_records import _limit_weight, rake
 
 
 def test_of_nobody_there_are_no_weights_and_no_warning() -> None:

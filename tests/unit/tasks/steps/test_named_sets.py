@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression, Synthesis
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression, Synthesis
 from privsyn.engine.request import Request
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import find_starts
 from privsyn.tasks.estimation.recode import AttributeRecode

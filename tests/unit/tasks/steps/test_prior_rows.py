@@ -10,7 +10,7 @@ from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.prior_levels import UPPER_LEVEL_ROWS, NoisyLevel, PublicSupport, iterate_group_shares
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.prior_rows import coarsen_rows, draw_rows, list_groups_with_rows, list_possible_rows
+from privsyn.tasks.steps.draw_rows import coarsen_rows, draw_rows, list_groups_with_rows, list_possible_rows
 
 DOMAIN = Domain(("g", "x"), (4, 3))
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.mechanism_options import Compression, Selection
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression, Selection
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.steps.compress_domain import compress_domain
-from privsyn.tasks.steps.select_pairs import LEAST_LACKING, list_lacking, map_spent, select_from_all_scores
+from privsyn.tasks.steps.select_marginals import LEAST_LACKING, list_lacking, map_spent, select_from_all_scores
 
 A, AB, AC = ("a",), ("a", "b"), ("a", "c")
 

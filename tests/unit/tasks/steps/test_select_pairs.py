@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN, Departures
-from privsyn.tasks.steps.select_pairs import select_by_expected_error, select_dense_marg, select_pairs
+from privsyn.tasks.steps.select_marginals import select_by_expected_error, select_dense_marg, select_pairs
 
 
 def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.steps.select_pairs import find_spanning_tree
+from privsyn.tasks.steps.select_marginals import find_spanning_tree
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 2))
 PAIRS = list(combinations(DOMAIN.attributes, 2))

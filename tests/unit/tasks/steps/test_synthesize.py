@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels import gum_update as gum
 from privsyn.tasks.kernels import streams

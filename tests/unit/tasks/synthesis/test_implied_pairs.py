@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.synthesize import synthesize

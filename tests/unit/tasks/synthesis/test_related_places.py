@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.synthesis.fine_codes import FineCodes
-from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces, fit_related_places
+from privsyn.tasks.synthesis.fine_codes import FineCodes, PlacedRecords, RelatedPlaces, fit_related_places
 
 ROWS, FINE = 6_000, 30
 GROUPS = np.arange(FINE + 1, dtype=np.int32)  # the last fine code is null

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
+from privsyn.tasks.kernels.blocks import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.steps.synthesize import refine_shard, synthesize

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.gum_update import TargetMarginal
 from privsyn.tasks.kernels.sweep_moves import SMALLEST_BLOCK
-from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals
-from privsyn.tasks.steps.synthesize import list_components, synthesize
+from privsyn.tasks.steps.synthesize import append_attributes, list_components, select_core_marginals, synthesize
 from privsyn.tasks.synthesis.sweep import weigh_marginals
 
 SWEEP = Synthesis(method="sweep")

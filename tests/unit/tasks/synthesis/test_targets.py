@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.gum_update import TargetMarginal
 from privsyn.tasks.steps.synthesize import synthesize
-from privsyn.tasks.synthesis import targets
-from privsyn.tasks.synthesis.targets import find_empty_cells
+from privsyn.tasks.synthesis import sweep
+from privsyn.tasks.synthesis.sweep import find_empty_cells
 
 
 def pair(wanted: list[list[float]], sigma: float) -> TargetMarginal:
@@ -52,7 +52,7 @@ def test_noise_elsewhere_tears_apart_no_column_that_follows(kept: bool, monkeypa
         m.counts[:] = np.maximum(m.counts + np.rint(rng.normal(0, 40, m.counts.shape)), 0)
         m.counts[:] *= true.rows / m.counts.sum()
     if not kept:
-        monkeypatch.setattr(targets, "MIN_EXPECTED_COUNT", np.inf)
+        monkeypatch.setattr(sweep, "MIN_EXPECTED_COUNT", np.inf)
     made = synthesize(noisy, domain, Synthesis(seed=3, oversample=1), true.rows)
     torn = int((made.column("place") // 4 != made.column("region")).sum())
     assert torn < 12 if kept else torn > 120
