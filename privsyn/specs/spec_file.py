@@ -140,7 +140,8 @@ def load_spec(path: Path) -> ReleaseSpec:
     is refused.  Reads only this file and the public tables that its rules, totals and prior name.
     """
     path = Path(path)
-    return with_public_inputs(_validate(read_yaml(path), path.absolute().parent))
+    spec = _validate(read_yaml(path), path.absolute().parent)
+    return with_public_inputs(spec)
 
 
 def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
@@ -178,7 +179,8 @@ def load_content(content: Mapping[str, Any], folder: Path | None = None) -> Rele
     Its paths are relative to ``folder`` (None: the working folder).  Raises RequestError.
     """
     document = Document(deepcopy(to_plain_values(content)), {})
-    return with_public_inputs(_validate(document, folder or Path()))
+    spec = _validate(document, folder or Path())
+    return with_public_inputs(spec)
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

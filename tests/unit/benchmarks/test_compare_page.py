@@ -1,64 +1,99 @@
-"""The generated tables of the comparison with the peers: means, reasons and leads by hand."""
+"""The store of runs, and tables of pages that are made of stored runs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from benchmarks import compare_page, relations_page
+from benchmarks import paper_comparison as again
 from benchmarks.compare import STORE
-from benchmarks.compare_page import BEGIN, END, PAGE, PAIRS, SVM, Runs, faster, front, lead, list_pairs, page
+from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
+from benchmarks.labels import SHOWN, list_lines
+from benchmarks.relations import KEPT
 
 
-def run(method: str, l1: float | None = None, **changes: Any) -> Run:
-    content: dict[str, Any] = {
-        "method": method, "version": "1", "table": "t", "epsilon": 1.0, "seed": 0, "outcome": "done",
-        "figures": {} if l1 is None else {"l1_2way": l1}, "machine": "2 cores",
-    }  # fmt: skip
+def test_the_comparison_says_what_the_kept_runs_say() -> None:
+    text = compare_page.PAGE.read_text(encoding="utf-8")
+    assert text.count(compare_page.BEGIN) == text.count(compare_page.END) == 1
+    written = text.split(compare_page.BEGIN)[1].split(compare_page.END)[0].strip("\n").splitlines()
+    found = compare_page.page(compare_page.Runs(Store(STORE).runs.values()))
+    assert written == found, "run: python -m benchmarks.compare --only page"
+
+
+def test_the_page_of_relations_says_what_the_kept_runs_say() -> None:
+    begin, end = relations_page.MARKERS
+    written = relations_page.PAGE.read_text(encoding="utf-8").split(begin)[1].split(end)[0].strip("\n").splitlines()
+    assert written == list(relations_page.list_lines(Store(KEPT))), "run: python -m benchmarks.relations_page"
+
+
+def store_run(**changes: Any) -> Run:
+    content = {"method": "m", "version": "1", "table": "t", "epsilon": 1.0, "seed": 0, "outcome": "done"}
     return Run(**{**content, **changes})
 
 
-def test_pairs_have_the_mean_of_the_seeds_and_what_a_limit_stopped() -> None:
-    runs = [
-        run("default", 0.1),
-        run("default", 0.3, seed=1),
-        run("default", seed=2, outcome="failed"),
-        run("mst-dpmm", 0.4),
-        run("aim-dpmm", outcome="time"),
+def test_runs_come_back(tmp_path: Path) -> None:
+    first, second = (
+        store_run(figures={"l1_2way": 0.1}, wall=2.0),
+        store_run(seed=1, outcome="failed", detail="it broke"),
+    )
+    store = Store(tmp_path / "runs.jsonl")
+    store.add(first)
+    store.add(second)
+    again = Store(tmp_path / "runs.jsonl")
+    assert list(again.runs.values()) == [first, second]
+    assert again.has("m", "1", "t", 1.0, 1)
+    assert not again.has("m", "2", "t", 1.0, 1)  # another version is another store_run
+    assert not again.has("m", "1", "t", 1.0, 2)
+
+
+def test_a_line_cut_short_is_dropped_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    store = Store(path)
+    store.add(store_run())
+    store.add(store_run(seed=1))
+    path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    again = Store(path)
+    assert list(again.runs.values()) == [store_run()]
+    again.add(store_run(seed=2))
+    assert [r.seed for r in Store(path).runs.values()] == [0, 2]
+
+
+def test_a_row_has_means_with_their_spread_what_did_not_finish_and_what_was_not_run() -> None:
+    found = [
+        {"of": ["OFP", 1.0, "privsyn", 0], "svm": 0.2, "trees": 0.4},
+        {"of": ["OFP", 1.0, "privsyn", 1], "svm": 0.3, "trees": 0.5},
+        {"of": ["OFP", 1.0, "aim-dpmm", 0], "detail": "TimeoutError: 1,200 s"},
+        {"of": ["OFP", 1.0, "tab-pe", 0], "detail": "PeerError: ValueError: probabilities contain NaN"},
+        {"of": ["SLID", 1.0, "real", 0], "svm": 0.1, "trees": 0.1},
     ]
-    head, _, line = list_pairs(Runs(runs))
-    assert head == "| table | epsilon | PrivSyn Flows | AIM (dpmm) | MST (dpmm) |"
-    assert line == "| t | 1 | **0.200** | stopped | 0.400 |"
+    head, _, *rows = list_lines(found)
+    names = [cell.strip() for cell in head.split("|")[1:-1]]
+    cells = [dict(zip(names, (c.strip() for c in row.split("|")[1:-1]), strict=True)) for row in rows]
+    assert [row["table"] for row in cells] == ["SLID", "OFP"]
+    assert cells[1][SHOWN["privsyn"]] == "0.350 ±0.071"
+    assert cells[1][SHOWN["aim-dpmm"]] == "did not finish" and not cells[1][SHOWN["mst-dpmm"]]
+    assert cells[1][SHOWN["tab-pe"]] == "failed"
+    assert cells[0][SHOWN["real"]] == "0.100"
 
 
-def test_the_lead_is_over_the_best_other_method() -> None:
-    runs = Runs([run("default", 0.3), run("mst-dpmm", 0.4), run("privsyn-core", 0.9)])
-    assert lead(runs, "t", 1.0, PAIRS) == "+25% on MST (dpmm)"
-    assert lead(runs, "t", 1.0, SVM) == ""
-    behind = Runs([run("default", 0.5), run("mst-dpmm", 0.4)])
-    assert lead(behind, "t", 1.0, PAIRS) == "-25% on MST (dpmm)"
-    far_behind = Runs([run("default", 0.5), run("mst-dpmm", 0.1)])
-    assert lead(far_behind, "t", 1.0, PAIRS) == "0.5000 against 0.1000, MST (dpmm)"
+def paper_run(method: str, seed: int, pairs: float, epsilon: float = 2.0) -> Run:
+    figures = {"l1_2way": pairs, "range_query": 0.1, "svm": 0.2}
+    return Run(method, "1", "adult", epsilon, seed, "done", figures, cpu=2.0, peak_mb=512.0, machine="a machine")
 
 
-def test_faster_than_the_fastest_aim_in_cpu_seconds() -> None:
-    ours, aim = run("default", 0.3, cpu=0.5), run("aim-dpmm", 0.4, cpu=100.0)
-    assert faster(Runs([ours, aim]), "t", 1.0) == "200×"
-    assert faster(Runs([ours, run("aim-dpmm", outcome="time")]), "t", 1.0) == "over 2,400×"
-    assert faster(Runs([ours, run("aim-80-dpmm", outcome="time")]), "t", 1.0) == "over 14,400×"
-    assert faster(Runs([ours]), "t", 1.0) == ""
+RUNS = [
+    paper_run("privsyn-paper", 0, 0.25),
+    paper_run("privsyn-paper", 1, 0.35),
+    paper_run("equal-gaussian", 0, 0.5),
+    Run(REAL, "", "adult", 0.0, 0, "done", {"svm": 0.1, "majority": 0.3}),
+]
 
 
-def test_the_verdicts_say_where_the_default_is_behind() -> None:
-    """Pairs 0.1 against 0.2: half.  SVM 0.3 against 0.25: 20 % behind; 0.3 against 0.1: the figures themselves."""
-    ours = run("default", figures={"l1_2way": 0.1, "svm": 0.3}, cpu=2.0)
-    aim = run("aim-dpmm", figures={"l1_2way": 0.2, "svm": 0.25}, cpu=8.0)
-    assert front(Runs([ours, aim]))[2] == "| t | +50% | **-20%** | 2 to 2 | 4× |"
-    far = run("aim-dpmm", figures={"l1_2way": 0.2, "svm": 0.1}, cpu=8.0)
-    assert front(Runs([ours, far]))[2] == "| t | +50% | **0.3000 against 0.1000** | 2 to 2 | 4× |"
-
-
-def test_the_page_says_what_the_kept_runs_say() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
-    written = text.split(BEGIN)[1].split(END)[0].strip("\n").splitlines()
-    assert written == page(Runs(Store(STORE).runs.values())), "run: python -m benchmarks.compare --only page"
+def test_the_tables_have_mean_and_spread_of_every_method_that_ran() -> None:
+    lines = again.errors_table(RUNS, ("privsyn-paper", "equal-gaussian", "equal-laplace"), 2.0)
+    assert lines[0] == "| method | adult, pairs | adult, SVM |"
+    assert lines[2:] == ["| PrivSyn (paper) | 0.3±0.07 | 0.2±0 |", "| Equal Gaussian | 0.5 | 0.2 |"]
+    assert not again.errors_table(RUNS, ("privsyn-paper",))[2:]  # nothing was paper_run at epsilon 1
+    assert again.cost_table(RUNS)[2] == "| PrivSyn (paper) | 2 s |"

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import compare
 from benchmarks.compare import Job
-from benchmarks.compare_tables import DEMOGRAPHIC, SplitTable, demographic_score, figures, only, percentile_bins
+from benchmarks.compare_tables import DEMOGRAPHIC, SplitTable, figures, only, percentile_bins
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
@@ -61,15 +61,6 @@ def test_percentile_bins_by_hand() -> None:
     assert percentile_bins(codes, 7, bins=10).tolist() == [1, 1, 3, 8, 8, 8, 8]
     assert percentile_bins(np.arange(100), 100).tolist() == [min(19, (i + 1) // 5) for i in range(100)]
     assert percentile_bins(np.zeros(0, np.int64), 3).shape == (3,)
-
-
-def test_ages_of_one_percentile_bin_are_the_same_to_the_score() -> None:
-    ages, sizes = np.arange(400, dtype=np.uint16), dict.fromkeys(DEMOGRAPHIC, 1) | {"AGEP": 400}
-    rest = [np.zeros(400, np.uint8)] * (len(DEMOGRAPHIC) - 1)
-    real, near, far = (CodeTable(Domain.of(sizes), (a, *rest)) for a in (ages, ages // 20 * 20 + 1, 399 - ages // 2))
-    assert demographic_score(real, real) == 1000
-    assert demographic_score(real, near) == pytest.approx(1000, abs=3)  # the first and last bins are cut differently
-    assert demographic_score(real, far) < 950
 
 
 def test_no_svm_without_a_hold_out() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from benchmarks import tables
 from benchmarks.compare_store import Run
 from benchmarks.relations import (
     CHOOSING,
@@ -147,3 +149,13 @@ def test_a_peer_that_is_given_cuts_gets_equal_ones_and_not_the_cells_of_ours() -
     assert edges[-1] == 1_000.0
     widths = np.diff(edges)
     assert (widths[1:] > widths[:-1]).all()
+
+
+def test_tables_that_are_missing_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    (tmp_path / "adult.parquet").touch()
+    assert tables.keep_present(["adult-small", "adult", "slid", "gss-small"], "-small") == ["adult-small", "adult"]
+    assert "slid, gss-small" in capsys.readouterr().err
+    assert tables.keep_present(["adult"]) == ["adult"] and not capsys.readouterr().err

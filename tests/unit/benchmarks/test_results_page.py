@@ -41,13 +41,6 @@ def test_verdicts_by_hand() -> None:
     assert list(shape(found, "a", "nobody")) == []
 
 
-def test_differences_within_their_error_are_not_told_apart() -> None:
-    """Differences 0.1 and -0.06: mean 0.02, standard error 0.08; within 10 % of a's mean of 0.2, just so."""
-    found = comparison(run("a", 0, 0.1), run("a", 1, 0.3), run("b", 0, 0.2), run("b", 1, 0.24))
-    assert list(shape(found, "a", "b")) == ["| a < b | l1_2way | +10.0% ? |"]
-    assert list(shape(found, "b", "a", close=True)) == ["| b ≈ a | l1_2way | -9.1% yes |"]
-
-
 def test_few_seeds_need_more_standard_errors() -> None:
     """Student's t, two-sided 95 %: 12.706 for 1 degree of freedom, 2.776 for 4.  Differences 0.02 and 0.04 are 3 errors
     of 0.01 from 0: too few for two seeds.  0.02 four times and 0.04: mean 0.024, error 0.004, so 6 errors of five."""

@@ -125,20 +125,6 @@ def test_the_least_distance_is_best_to_synmeter_and_a_limit_is_said_in_cpu_minut
     ]
 
 
-def test_bins_that_a_ruler_was_not_laid_on_have_no_line_of_their_own(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs")
-    judged = dict.fromkeys(("synmeter", *SYNMETER), 0.2)
-    store.add(Run("mst-dpmm", "1", "adult", 1.0, 0, "done", judged, cpu=7.4))
-    other = Run("mst-dpmm, 16 uniform", "1", "adult", 1.0, 0, "done", {"quality": 0.9}, cpu=7.4)
-    store.add(other)
-    store.add(Run("aim-dpmm", "1", "adult", 1.0, 0, "time", detail="900 s, 481 CPU s, 2000 MB"))
-    lines = list(list_two_tables(store, "synmeter"))[2:]
-    assert [line.split("|")[1].strip() for line in lines] == ["MST of dpmm"]
-    store.add(replace(other, figures=judged))
-    lines = list(list_two_tables(store, "synmeter"))[2:]
-    assert [line.split("|")[1].strip() for line in lines] == ["MST of dpmm", "MST of dpmm, tuned bins"]
-
-
 def test_another_ruler_is_laid_on_kept_rows_and_runs_no_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"a": [1, 2]})
     given = PublicTable("adult", table, {"a": {"kind": "integer", "min": 1, "max": 2}})

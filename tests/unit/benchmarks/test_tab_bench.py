@@ -15,7 +15,6 @@ from benchmarks.tab_bench_figures import (
     compute_query_error,
     compute_total_variation,
     compute_wasserstein,
-    draw_members,
     measure_nearest,
 )
 from benchmarks.tab_bench_trees import score
@@ -52,10 +51,6 @@ def test_disclosure_is_what_membership_changes_most() -> None:
     assert compute_disclosure(distances, members) == pytest.approx(0.4 - 0.1)
     with pytest.raises(ValueError, match="in some of the releases"):
         compute_disclosure(distances, np.ones_like(members))
-
-
-def test_members_are_in_half_of_the_releases() -> None:
-    assert (draw_members(6, 50).sum(axis=0) == 3).all()
 
 
 def test_nearest_rows_are_measured_by_the_ranges_of_the_real_rows() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pydantic import ValidationError
 
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import (
@@ -12,6 +15,7 @@ from privsyn.data_contracts.rule_language import (
     parse_condition,
     parse_expression,
 )
+from tests.support.ruled import ruled_spec
 
 TYPES = {
     "age": "number",
@@ -137,3 +141,20 @@ def test_a_column_in_quotation_marks_is_told_to_stand_in_backticks() -> None:
 def test_a_column_has_one_name_however_its_accents_are_spelled() -> None:
     node = parse_condition("`e\u0301ge` > 1", {"\u00e9ge": "number"})
     assert node.columns == ("\u00e9ge",)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"never": "age < 15 and marital != 'nevermarried'"},
+        {"never": "marital in ['married', 'Widowed'] and age < 15"},
+        {"derive": {"educ": "10 if 'wed' == marital else 12"}},
+    ],
+)
+def test_a_value_that_the_column_does_not_list_is_refused(rule: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="is not one of the values of 'marital'"):
+        ruled_spec([rule])
+
+
+def test_listed_values_and_other_are_read() -> None:
+    ruled_spec([{"never": "age < 15 and (marital in ['married', 'other'] or marital == 'widowed')"}])

@@ -1,4 +1,4 @@
-"""Marginals and their table form."""
+"""Marginals, their table form, and raking."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.tables import MARGINALS
-from privsyn.tasks.estimation.marginals import Marginal, from_table, sum_to_one_ways, to_table
+from privsyn.tasks.estimation.marginals import Marginal, from_table, rake, sum_to_one_ways, to_table
 
 DOMAIN = Domain.of({"a": 2, "one": 1, "b": 3})
 
@@ -73,3 +73,14 @@ def test_the_noise_goes_through_the_table_and_adds_up_when_cells_are_summed() ->
     assert cube.project([]).sigma == pytest.approx(5 * 6**0.5)
     assert cube.project(["a", "b"]).sigma == 5.0
     assert Marginal(("a",), np.ones(2)).project([]).sigma == 0.0
+
+
+def test_raked_counts_have_the_sums_and_keep_zeros_and_odds() -> None:
+    counts = np.array([[8.0, 0.0, 2.0], [4.0, 6.0, 4.0]])
+    parts = [np.array([30.0, 20.0, 10.0]), np.array([24.0, 36.0])]
+    found = rake(counts, parts, 1e-9)
+    for axis, part in enumerate(parts):
+        assert found.sum(axis=axis) == pytest.approx(part, rel=1e-6)
+    assert found[0, 1] == 0
+    odds = counts[0, 0] * counts[1, 2] / (counts[0, 2] * counts[1, 0])
+    assert found[0, 0] * found[1, 2] / (found[0, 2] * found[1, 0]) == pytest.approx(odds)

@@ -1,4 +1,4 @@
-"""Empirical Bayes for one pair: what noise explains goes, what stands out stays."""
+"""Empirical Bayes for one pair: what noise explains goes, what stands out stays, and trends are found as directions."""
 
 from __future__ import annotations
 
@@ -177,3 +177,26 @@ def test_what_moves_the_estimate_tells_how_far_it_follows_the_noise() -> None:
         errors.append(np.square(found - TREND).sum() / sigma**2)
         difference.append(risk - 19 * 29 - errors[-1])
     assert abs(np.mean(difference)) < 0.1 * np.mean(errors) + 3 * np.std(difference) / np.sqrt(60)
+
+
+def centred(matrix: np.ndarray) -> np.ndarray:
+    found = matrix - matrix.mean(axis=0)
+    return found - found.mean(axis=1, keepdims=True)
+
+
+def test_values_follow_the_formula() -> None:
+    """Section III: sqrt((y^2 - b - 1)^2 - 4 b) / y for a square matrix is sqrt(y^2 - 4)."""
+    size, sigma = 11, 1.0
+    left = centred(np.random.default_rng(3).normal(size=(size, size)))
+    u, _, v = np.linalg.svd(left)
+    for y in (2.1, 3.0, 9.0):
+        found = estimate_low_rank(y * np.sqrt(size - 1) * np.outer(u[:, 0], v[0]), sigma)
+        assert np.linalg.norm(found.estimate) == pytest.approx(np.sqrt(y**2 - 4) * np.sqrt(size - 1))
+        assert (found.degrees, found.all_degrees) == (2 * (size - 1) - 1, (size - 1) ** 2)
+    assert estimate_low_rank(1.9 * np.sqrt(size - 1) * np.outer(u[:, 0], v[0]), sigma).degrees == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (2, 1)])
+def test_a_pair_with_a_single_code_has_no_departure(shape: tuple[int, int]) -> None:
+    found = estimate_low_rank(np.zeros(shape), 1.0)
+    assert (found.degrees, found.all_degrees, found.estimate.shape) == (0, 0, shape)

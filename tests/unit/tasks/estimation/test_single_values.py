@@ -138,3 +138,13 @@ def test_a_faint_value_has_no_code_of_its_own_and_another_has() -> None:
     assert made.coarse[0] == made.coarse[1]
     assert made.coarse[5] != made.coarse[4]
     assert made.coarse.max() == 4
+
+
+FOUR = np.array([0, 1, 2, 3], dtype=np.int32)
+THREE_AND_ONE = np.array([0, 0, 0, 1], dtype=np.int32)
+
+
+def test_a_bin_that_stands_out_takes_nothing_from_noise_below_zero() -> None:
+    weights = weigh_inside(np.array([-4.0, 100.0, 4.0, 5.0]), 1.0, FOUR, THREE_AND_ONE)
+    assert weights[0] == 0
+    assert weights[1] == pytest.approx(0.98)

@@ -1,27 +1,34 @@
-"""The distances of rows made so far: candidates by hand, scores against brute force, and their sensitivity."""
+"""Further rounds: candidates and scores of the rows made so far, and what is measured then."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.receipts import sum_rho
-from privsyn.tasks.estimation.expected_error import TargetWeights
+from privsyn.data_contracts.mechanism_options import Aim
+from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.tasks.estimation.expected_error import LEAST_GAIN, TargetWeights
+from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.residual_scores import (
     MOST_ROWS,
     OVERSAMPLE,
+    choose_worst_marginals,
     count_exactly,
     count_rows_so_far,
     derive_seed,
     list_candidates,
     plan_queries,
+    reselect_cliques,
 )
+from tests.unit.tasks.estimation.test_pair_departures import recoded
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 5})
 PAIRS = list(combinations("abcd", 2))
@@ -127,3 +134,111 @@ def test_rows_so_far_follow_the_noisy_total_up_to_a_public_limit() -> None:
     assert count_rows_so_far(100.4) == 100 * OVERSAMPLE
     assert count_rows_so_far(-7.0) == 0
     assert count_rows_so_far(1e12) == MOST_ROWS
+
+
+COUNTS = {"a": [600, 400], "b": [500, 300, 200], "c": [700, 300], "d": [250, 250, 250, 250]}
+FINE = Domain.of({a: len(c) for a, c in COUNTS.items()})
+CLIQUES = [("a", "b"), ("a", "c"), ("b", "c"), ("b", "c", "d")]
+
+
+def known(sigma: float = 1e-3) -> Recode:
+    return recoded(COUNTS, sigma)
+
+
+def asked(sigma: float = 5.0) -> list[Query]:
+    return [Query(c, 1, 1, sigma) for c in CLIQUES]
+
+
+def test_the_marginal_that_departs_is_measured_and_the_others_are_not() -> None:
+    weights = reselect_cliques(asked(), [2.0, 300.0, 1.0, 2.0], known(), FINE, 0.5, 1, remeasure_one_ways=True)
+    assert next(iter(weights)) == ("a", "c")
+    assert {c for c in weights if len(c) > 1} == {("a", "c")}
+    triple = reselect_cliques(asked(), [2.0, 3.0, 1.0, 400.0], known(), FINE, 0.5, 1, remeasure_one_ways=True)
+    assert {c for c in triple if len(c) > 1} == {("b", "c", "d")}
+
+
+def test_weights_sum_to_one_and_larger_cliques_come_first() -> None:
+    weights = reselect_cliques(
+        asked(), [200.0, 300.0, 250.0, 400.0], known(15.0), FINE, 0.05, 1, remeasure_one_ways=True
+    )
+    sizes = [len(c) for c in weights]
+    assert sum(weights.values()) == pytest.approx(1.0)
+    assert sizes[0] > 1 and sizes[-4:] == [1] * 4 and sizes == [s for s in sizes if s > 1] + [1] * 4
+    alone = reselect_cliques(
+        asked(), [200.0, 300.0, 250.0, 400.0], known(15.0), FINE, 0.05, 1, remeasure_one_ways=False
+    )
+    assert sum(alone.values()) == pytest.approx(1.0)
+    assert min(map(len, alone)) > 1
+
+
+def test_a_target_has_more_of_the_budget() -> None:
+    plain, aimed = (
+        reselect_cliques(asked(), [300.0] * 4, known(), FINE, 0.01, 1, remeasure_one_ways=False, targets=targets)
+        for targets in (TargetWeights(), TargetWeights(frozenset("d"), 5.0))
+    )
+    assert aimed["b", "c", "d"] > 1.2 * plain["b", "c", "d"]
+
+
+@pytest.mark.parametrize("remeasure", [True, False])
+def test_where_nothing_departs_the_one_ways_have_all(remeasure: bool) -> None:
+    for queries, scores in ((asked(), [0.0, -8.0, 1.0, 2.0]), ([], [])):
+        weights = reselect_cliques(queries, scores, known(), FINE, 0.5, 1, remeasure_one_ways=remeasure)
+        assert list(weights) == [(a,) for a in FINE.attributes]
+
+
+def test_a_faint_measurement_is_not_made() -> None:
+    departures = estimate_clique_departures(CLIQUES[:3], [30.0, 40.0, 20.0], 0.0, known())
+    weights = reselect_cliques(asked(0.1), [30.0, 40.0, 20.0, 0.0], known(), FINE, 1e-4, 1, remeasure_one_ways=False)
+    assert list(weights) == [(a,) for a in FINE.attributes]
+    assert (departures.error(np.full(3, 1e-4)) > (1 - LEAST_GAIN) * departures.error(np.zeros(3))).all()
+
+
+def test_cliques_are_spread_as_pairs_are() -> None:
+    pairs, scores = [("a", "b"), ("c", "d"), ("b", "d")], [200.0, 30.0, 1.0]
+    one = estimate_pair_departures(pairs, scores, 4.0, known(), noisy_reference=False)
+    two = estimate_clique_departures(pairs, scores, 4.0, known())
+    for rho in (0.0, 1e-3, 0.1):
+        assert two.error(np.full(3, rho)) == pytest.approx(one.error(np.full(3, rho)))
+    triple = estimate_clique_departures([("a", "b", "c")], [100.0], 0.0, known())
+    assert triple.error(np.zeros(1)) == pytest.approx([100.0])
+    assert triple.cells.sum() == 12
+
+
+SIZES = Domain(("a", "b", "c", "d"), (2, 3, 4, 50))
+FOUR = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
+RHO = 0.5  # sigma 1 for one marginal of one record a person
+
+
+def test_the_largest_less_the_noise_that_measuring_has() -> None:
+    distances = [100.0, 90.0, 80.0, 200.0]  # c, d has 200 cells: 200 sqrt(2 / pi) = 159.6 of noise
+    assert choose_worst_marginals(FOUR, distances, 0.0, SIZES, 1, RHO, 1) == [("a", "b")]
+    assert choose_worst_marginals(FOUR, distances, 0.0, SIZES, 2, 2 * RHO, 1) == FOUR[:2]
+    assert choose_worst_marginals(FOUR, distances, 0.0, SIZES, 1, 100 * RHO, 1) == [("c", "d")]
+
+
+def test_none_is_chosen_where_all_are_below_their_noise() -> None:
+    noise = math.sqrt(2 / math.pi) * 3 * 6  # three records a person, six cells
+    assert choose_worst_marginals([("a", "b")], [noise + 0.1], 0.0, SIZES, 1, RHO, 3) == [("a", "b")]
+    assert choose_worst_marginals([("a", "b")], [noise - 0.1], 0.0, SIZES, 1, RHO, 3) == []
+    assert choose_worst_marginals([], [], 0.0, SIZES, 3, RHO, 1) == []
+
+
+def test_what_the_noise_of_the_distances_may_have_made_is_no_reason() -> None:
+    chosen = [choose_worst_marginals(FOUR[:2], [100.0, 50.0], noise, SIZES, 2, RHO, 1) for noise in (10.0, 22.0, 50.0)]
+    assert chosen == [FOUR[:2], FOUR[:1], []]
+
+
+def test_weights_are_sizes_times_those_of_targets() -> None:
+    cliques, distances = [("a", "b"), ("a", "b", "c")], [100.0, 85.0]  # less 4.8 and 19.1
+    assert choose_worst_marginals(cliques, distances, 0.0, SIZES, 1, RHO, 1) == [("a", "b", "c")]  # 190.4 against 197.6
+    focus = TargetWeights(named=((frozenset({"a", "b"}), 2.0),))
+    assert choose_worst_marginals(cliques, distances, 0.0, SIZES, 1, RHO, 1, focus) == [("a", "b")]
+
+
+@pytest.mark.parametrize(("rounds", "annealing", "scores"), [(1, 2.0, 0.1), (3, 1.0, 0.3), (16, 3.7, 0.9)])
+def test_the_shares_of_all_rounds_are_the_whole_and_grow_as_said(rounds: int, annealing: float, scores: float) -> None:
+    options = Aim(rounds=rounds, annealing=annealing, scores_share=scores, one_way_share=0.17)
+    shares = [sum(each) for each in options.exact_rounds()]
+    assert options.exact_one_ways() + sum(shares) == 1 and len(shares) == rounds
+    assert all(float(b / a) == pytest.approx(annealing) for a, b in pairwise(shares))
+    assert [Aim().at_once(d) for d in (1, 2, 5, 14)] == [1, 1, 3, 7]

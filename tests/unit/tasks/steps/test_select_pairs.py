@@ -1,14 +1,30 @@
-"""DenseMarg: the incremental greedy against Algorithm 1 read literally."""
+"""Which pairs are measured: DenseMarg read literally, by expected error, the tree, and what a further release lacks."""
 
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
+import networkx as nx
 import numpy as np
 import pytest
 
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.mechanism_options import Compression, Selection
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN, Departures
-from privsyn.tasks.steps.select_marginals import select_by_expected_error, select_dense_marg, select_pairs
+from privsyn.tasks.steps.compress_domain import compress_domain
+from privsyn.tasks.steps.select_marginals import (
+    LEAST_LACKING,
+    find_spanning_tree,
+    list_lacking,
+    map_spent,
+    select_by_expected_error,
+    select_dense_marg,
+    select_from_all_scores,
+    select_pairs,
+)
 
 
 def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:
@@ -134,3 +150,71 @@ def test_one_ways_compete_for_the_budget_and_get_more_the_noisier_they_are() -> 
         left.append(1 - sum(table["weight"].to_pylist()))
     assert left[0] == pytest.approx(0, abs=1e-6)
     assert left[0] < left[1] < left[2] < 1
+
+
+A, AB, AC = ("a",), ("a", "b"), ("a", "c")
+
+
+def test_each_clique_gets_what_it_lacks_of_its_share() -> None:
+    weights: dict[Clique, float] = {AB: 3.0, AC: 1.0, A: 4.0}
+    left = list_lacking(weights, {AB: 0.2, A: 0.6}, 1.0)
+    assert left == pytest.approx({AB: 0.375 - 0.2, AC: 0.125})
+    assert list(left) == [AB, AC]
+
+
+def test_what_lacks_next_to_nothing_is_not_asked_again() -> None:
+    weights: dict[Clique, float] = {AB: 1.0, AC: 1.0}
+    almost = 0.5 * (1 - LEAST_LACKING / 2)
+    assert list(list_lacking(weights, {AB: almost}, 1.0)) == [AC]
+    assert list_lacking(weights, {AB: 0.5, AC: 0.6}, 1.0) == weights
+
+
+def test_all_looks_at_a_clique_are_counted() -> None:
+    queries = [Query(AB, 4, 1, 10.0), Query(A, 2, 1, 5.0), Query(AB, 4, 1, 20.0)]
+    assert map_spent(queries) == pytest.approx({AB: 1 / 200 + 1 / 800, A: 1 / 50})
+
+
+def test_scores_of_all_releases_decide() -> None:
+    """A pair that one noisy score hides is chosen by the mean of many."""
+    sizes = {"a": 3, "b": 3, "c": 3}
+    binning = {name: AttributeBins(np.arange(size, dtype=np.int32)) for name, size in sizes.items()}
+    one_ways = [Query((name,), size, 1, 2.0) for name, size in sizes.items()]
+    counts = [np.array([400, 350, 250]) for _ in sizes]
+    recode = compress_domain(counts, one_ways, binning, Compression())
+    pairs = [AB, AC, ("b", "c")]
+
+    def chosen(scores: list[list[int]]) -> list[tuple[str, str]]:
+        queries = [Query(pair, 1, 1, 60.0) for _ in scores for pair in pairs]
+        answers = [np.array([value]) for release in scores for value in release]
+        table = select_from_all_scores(queries, answers, recode, recode, 0.05, 1, Selection(), remeasure_one_ways=False)
+        return [(row["a"], row["b"]) for row in table.to_pylist()]
+
+    assert chosen([[-50, 600, -20]]) == [AC]
+    assert chosen([[-50, 600, -20], [800, 600, -20], [900, 600, -20]]) == [AC, AB]
+
+
+DOMAIN = Domain.of(dict.fromkeys("abcde", 2))
+EDGES = list(combinations(DOMAIN.attributes, 2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_other_tree_has_a_larger_sum(seed: int) -> None:
+    values = np.random.default_rng(seed).normal(0, 10, len(EDGES))
+    scores = dict(zip(EDGES, values.tolist(), strict=True))
+    trees = [t for t in combinations(EDGES, 4) if nx.is_tree(nx.Graph(t)) and len(nx.Graph(t)) == 5]
+    assert len(trees) == 5**3  # Cayley
+    found = find_spanning_tree(scores, DOMAIN)
+    assert tuple(found) in trees
+    assert sum(scores[(a, b)] for a, b in found) == pytest.approx(max(sum(scores[p] for p in t) for t in trees))
+
+
+def test_all_columns_are_linked_even_by_scores_below_zero() -> None:
+    assert len(find_spanning_tree(dict.fromkeys(EDGES, -3.0), DOMAIN)) == 4
+
+
+def test_pairs_without_a_score_leave_a_forest_and_ties_go_to_the_first() -> None:
+    assert find_spanning_tree({("c", "d"): 1.0}, DOMAIN) == [("c", "d")]
+    assert find_spanning_tree({}, DOMAIN) == []
+    same = {("a", "b"): 1.0, ("b", "c"): 1.0, ("a", "c"): 1.0}
+    assert find_spanning_tree(same, DOMAIN) == [("a", "b"), ("a", "c")]
+    assert find_spanning_tree(dict(reversed(same.items())), DOMAIN) == [("a", "b"), ("a", "c")]

@@ -1,4 +1,4 @@
-"""Pairs that nobody measured: which, on how many rows, and that chance has less part in them."""
+"""Pairs that nobody measured and the strongest measured ones: which, on how many rows, and what rows gain."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis.implied_pairs import (
     MOST_CELLS,
     MOST_ROWS,
+    _compute_information,
+    choose_strongest,
     compute_row_factor,
     imply_pairs,
     list_missing_pairs,
 )
 from privsyn.tasks.synthesis.shards import plan_shards
+from privsyn.tasks.synthesis.sweep import compute_mutual_information
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 6))
 
@@ -104,3 +107,24 @@ def test_shards_follow_the_measured_marginals_alone() -> None:
             synthesize(marginals, DOMAIN, Synthesis(oversample=o), shard.rows, 1, None, shard) for o in (1, 4)
         )
         assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
+
+
+def pair(a: str, b: str, strength: float, shape: tuple[int, int] = (2, 2)) -> Marginal:
+    counts = np.full(shape, 10.0)
+    counts[0, 0] += strength
+    return Marginal((a, b), counts)
+
+
+def test_each_attribute_keeps_its_strongest_pairs_in_their_order() -> None:
+    pairs = [pair("a", "b", 1), pair("a", "c", 9, (2, 3)), pair("a", "d", 5), pair("b", "c", 0), pair("c", "d", 30)]
+    assert [m.attributes for m in choose_strongest(pairs, 1)] == [("a", "b"), ("a", "c"), ("c", "d")]
+    assert choose_strongest(pairs, 3) == pairs and choose_strongest([]) == []
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 5)])
+def test_information_of_many_pairs_is_that_of_each(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    pairs = [Marginal(("a", "b"), rng.integers(0, 4, shape).astype(float)) for _ in range(5)]
+    pairs.append(Marginal(("a", "b"), np.zeros(shape)))
+    found = _compute_information(pairs) * 1e-9
+    assert found == pytest.approx([compute_mutual_information(m, "a") for m in pairs], abs=2e-9)

@@ -1,8 +1,9 @@
-"""Null that goes with null: empty blocks are found by noisy counts, and no synthetic row is half asked."""
+"""Cells that no row can be in: by rules, by way of other attributes, and by null that goes with null."""
 
 from __future__ import annotations
 
 import itertools
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,66 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.relations import PublicTable, describe_column, release_in_memory
-from privsyn.tasks.estimation.known_zeros import find_empty_blocks, find_null_codes, find_null_zeros
+from privsyn.tasks.estimation.known_zeros import (
+    KnownZeros,
+    find_empty_blocks,
+    find_null_codes,
+    find_null_zeros,
+    imply_zeros,
+    label_blocks,
+)
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.steps.make_consistent import make_consistent
+
+
+def test_two_nulls_of_one_age_go_together() -> None:
+    """Code 0 of age is below 15; only there are status and income null (code 1)."""
+    nulls = np.array([[True, False], [False, True], [False, True]])
+    found = dict(imply_zeros([(("age", "status"), nulls), (("age", "income"), nulls)]))
+    np.testing.assert_array_equal(found["status", "income"], [[False, True], [True, False]])
+    np.testing.assert_array_equal(found["age", "status"], nulls)
+    zeros = KnownZeros((), tuple(found.items()))
+    np.testing.assert_array_equal(zeros.on(("income", "status"), (2, 2)), [[False, True], [True, False]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_only_what_no_row_has_is_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = dict(zip("abcd", rng.integers(2, 5, 4).tolist(), strict=True))
+    cliques = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "b", "d")][: 2 + seed % 3]
+    tables = [(c, rng.random([sizes[x] for x in c]) < 0.5) for c in cliques]
+    rows = [dict(zip(sizes, row, strict=True)) for row in product(*(range(n) for n in sizes.values()))]
+    rows = [r for r in rows if not any(mask[tuple(r[x] for x in c)] for c, mask in tables)]
+    found = imply_zeros(tables)
+    assert found
+    for (x, y), forbidden in found:
+        assert not any(forbidden[r[x], r[y]] for r in rows)
+    direct = dict(found)
+    assert all((forbidden <= direct[c]).all() for c, forbidden in tables if len(c) == 2)
+
+
+def test_blocks_are_the_connected_parts() -> None:
+    allowed = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0], [0, 0, 0]], bool)
+    found = label_blocks(~allowed)
+    assert found is not None
+    assert [side.tolist() for side in found] == [[0, 1, 1, 2], [0, 1, 1]]
+    assert label_blocks(np.array([[False, True], [False, False]])) is None
+
+
+def test_one_ways_that_no_pair_joins_agree_on_their_blocks() -> None:
+    """Below 15 (the first two ages) the status is null (code 0): 50 rows by one column, 40 by the other, as sure."""
+    nulls = np.array([[0, 1, 1], [0, 1, 1], [1, 0, 0]], bool)
+    zeros = KnownZeros((), ((("age", "status"), nulls),))
+    ages, statuses = np.array([20.0, 30.0, 50.0]), np.array([40.0, 30.0, 30.0])
+    ones = [Marginal(("age",), ages), Marginal(("status",), statuses)]
+    variance = [np.array([1.0, 1.0, 2.0]), np.array([2.0, 1.0, 1.0])]
+    age, status = (m.counts for m in make_consistent(ones, variance, [], [], 50, zeros=zeros))
+    np.testing.assert_allclose(age, [17.5, 27.5, 55.0])
+    np.testing.assert_allclose(status, [45.0, 27.5, 27.5])
+    age, status = (m.counts for m in make_consistent(ones, variance, [], [], 50))
+    np.testing.assert_allclose(age, ages)
+
 
 ROWS, SIGMA = 10_000, 40.0
 
