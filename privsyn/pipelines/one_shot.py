@@ -18,7 +18,7 @@ from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
-from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step, connect, fund
@@ -42,14 +42,11 @@ from privsyn.pipelines.trend_steps import (
     TREND_SCORES,
     TRENDS,
     ask_unclear_trends,
-    count_trends_again,
     explain_by_trends,
-    plan_unclear_trends,
 )
 from privsyn.pipelines.value_steps import VALUE_STEPS
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.cells import list_roundings
-from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.blocks import read_ahead
 from privsyn.tasks.kernels.counting import Countable
@@ -77,7 +74,7 @@ def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
         TREND_SCORES,  # not in the paper
         SELECT_PAIRS,  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
-        replace(MEASURE, replacements={TRENDS: MEASURE_WITH_TRENDS}),  # line 5
+        replace(MEASURE, replacements={TRENDS: ask_unclear_trends(MEASURE, CLIQUES)}),  # line 5
         *VALUE_STEPS,  # not in the paper
         *SET_STEPS,  # not in the paper
     )
@@ -248,22 +245,11 @@ def plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction)
     return measure_marginals.plan_queries(weights, inputs.domain(), request.encoding.domain, rho, request.records)
 
 
-def _plan_with_trends(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    """Plan the chosen cliques, then the unclear trends once more."""
-    weights, fine = select_marginals.read_cliques(inputs.table(CLIQUES)), request.encoding.domain
-    asked_again, weights = plan_unclear_trends(request, inputs, weights, rho)
-    rho -= sum_rho(asked_again)
-    return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]
-
-
 def _count_marginals(
     request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
     fine = lambda: inputs.countable(ENCODED, request.encoding.domain)  # noqa: E731
-    marginals = count_marginals([q.attributes for q in queries])
-    yield from measure_marginals.count_exactly(rows, fine, queries[:marginals], request.threads)
-    if asked_again := queries[marginals:]:
-        yield from count_trends_again(request, inputs, rows, asked_again)
+    return measure_marginals.count_exactly(rows, fine, queries, request.threads)
 
 
 MEASURE = ReleaseStep(
@@ -282,9 +268,6 @@ MEASURE = ReleaseStep(
     published=publish_noisy("measured", COUNTS),
     limit="Relations of three and more columns are kept only if the measured ones imply them.",
 )
-
-MEASURE_WITH_TRENDS = ask_unclear_trends(replace(MEASURE, plan=_plan_with_trends))
-
 
 _DEFAULT_SPLIT = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
 STEPS = connect(fund((*build_looks(), *ROW_STEPS), _DEFAULT_SPLIT))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, ReleaseStep, repeat
@@ -23,13 +24,13 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
-from privsyn.tasks.estimation.noisy import pool_answers
+from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import trend_scores
+from privsyn.tasks.steps import measure_marginals, select_marginals, trend_scores
 
 TRENDS = "trend_scores"
 
@@ -53,24 +54,40 @@ def read_trends(request: Request, inputs: Inputs, recode: Recode) -> Trends | No
     return Trends.of(recode, rank_by_looks(request, inputs, queries), queries, answers) if queries else None
 
 
-def plan_unclear_trends(
-    request: Request, inputs: Inputs, weights: dict[Clique, float], rho: Fraction
-) -> tuple[list[Query], dict[Clique, float]]:
-    """Return the queries that ask unclear trends again, and the weights of the cliques that are still measured.
+def _plan_with_trends(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    """Plan the cliques in the table ``chosen``, then the unclear trends once more.
 
-    ``rho``: the budget of both.  A wide table asks only as many trends as are clear, so it asks none again.
+    A wide table asks only as many trends as are clear, so it asks none again.
     """
-    asked = [] if is_wide(request.encoding.domain.attributes) else inputs.all_noisy(LookKind.TRENDS)[0]
-    return trend_scores.plan_again(asked, weights, estimate_total(inputs.recode()), rho, request.records)
+    weights, fine = select_marginals.read_cliques(inputs.table(chosen)), request.encoding.domain
+    asked = [] if is_wide(fine.attributes) else inputs.all_noisy(LookKind.TRENDS)[0]
+    asked_again, weights = trend_scores.plan_again(
+        asked, weights, estimate_total(inputs.recode()), rho, request.records
+    )
+    rho -= sum_rho(asked_again)
+    return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]
 
 
-def ask_unclear_trends(measure: ReleaseStep) -> ReleaseStep:
-    """Return the measurement of marginals, which also asks unclear trends again."""
+def _count_with_trends(
+    measure: ReleaseStep, request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the exact counts of the marginals, then the sums of the trends asked again, by the first look's ranks."""
+    marginals = count_marginals([q.attributes for q in queries])
+    yield from measure.exact(request, inputs, rows, queries[:marginals])
+    if asked_again := queries[marginals:]:
+        scores = {a: r.score for a, r in rank_by_looks(request, inputs, inputs.noisy(TRENDS)[0]).items()}
+        yield from trend_scores.count_exactly(rows, asked_again, request.threads, scores)
+
+
+def ask_unclear_trends(measure: ReleaseStep, chosen: str) -> ReleaseStep:
+    """Return the measurement of the cliques in the table ``chosen``, which also asks unclear trends again."""
     noisy = measure.published["noisy"]
     words = f"{noisy.words}; pairs after the single columns are sums, as in `trends.parquet`"
     return replace(
         measure,
         look_kinds=(LookKind.TRENDS,),
+        plan=partial(_plan_with_trends, chosen),
+        exact=partial(_count_with_trends, measure),
         look=replace(measure.look, reason=_explain_sum_of_signs),
         published={**measure.published, "noisy": noisy._replace(words=words)},
     )
@@ -78,14 +95,6 @@ def ask_unclear_trends(measure: ReleaseStep) -> ReleaseStep:
 
 def _explain_sum_of_signs(request: Request) -> str:
     return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
-
-
-def count_trends_again(
-    request: Request, inputs: Inputs, rows: Countable, queries: Sequence[Query]
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact sums of ``queries``, by the ranks of the first look."""
-    scores = {a: r.score for a, r in rank_by_looks(request, inputs, inputs.noisy(TRENDS)[0]).items()}
-    return trend_scores.count_exactly(rows, queries, request.threads, scores)
 
 
 def explain_by_trends(request: Request, inputs: Inputs) -> Mapping[Clique, float] | None:
