@@ -97,7 +97,7 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
         page = _format_files(run, published)
-        about = f"What to give away, what to keep: {release}"
+        about = f"What to publish, what to keep: {release}"
         create_markdown_artifact(page, key=format_artifact_key("files", run.dataset), description=about)
         _link_report(run)
     with ignore_page_errors("tables"):

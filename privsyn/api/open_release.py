@@ -185,7 +185,7 @@ class Release(Questions):
         cells = [["" if value is None else str(value) for value in row.values()] for row in head.to_pylist()]
         return (
             f"<h4>Release {escape(self.run)}</h4>"
-            + format_paragraph(promise, f"Cost: {self.cost}", f"Folder, to give away: {self.folder}")
+            + format_paragraph(promise, f"Cost: {self.cost}", f"Folder, to publish: {self.folder}")
             + format_html_table(head.column_names, cells)
         )
 

@@ -58,7 +58,7 @@ def release(
         spec: What may be released, and the domain of every column, from public sources.
         epsilon: In place of the spec's ``privacy.epsilon``, > 0.
         delta: In place of the spec's ``privacy.delta``, in (0, 1).
-        out: The folder for ``released/`` (give away) and ``private/`` (keep); default: ``PRIVSYN_OUT``, else
+        out: The folder for ``released/`` (publish) and ``private/`` (keep); default: ``PRIVSYN_OUT``, else
             ``privsyn-out`` in the working folder.  Apart from these, only the ledger is written (``PRIVSYN_LEDGER``,
             else a file in the user's data folder, so that the data set's cap does not depend on ``out``).
         fresh: Draw new noise even if this release exists; costs budget.

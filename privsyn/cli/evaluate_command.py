@@ -207,4 +207,4 @@ def _release_figures(
     results.print(Panel(grid, title=f"{summary.run}", border_style="green", expand=False))
     cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g})"
     charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, they were there ({cost})"
-    results.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)
+    results.print(f"{charged}. Files: {summary.released}  (publish)", soft_wrap=True)

@@ -130,7 +130,7 @@ def formats_command(
             print_answer(json.dumps({"released": str(added.folder), "added": list(added.files)}))
         new = ", ".join(added.files) or "nothing: it was there"
         results = open_results(as_json=as_json)
-        results.print(f"Added {new}. Cost: nothing. Files: {added.folder}  (give away)", soft_wrap=True)
+        results.print(f"Added {new}. Cost: nothing. Files: {added.folder}  (publish)", soft_wrap=True)
 
 
 def publish_command(

@@ -276,6 +276,7 @@ def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> boo
     if not problems:
         console.print(Text.assemble(_VERIFIED, "chain and sums recomputed, no problem found."))
     console.print(f"Ledger: {ledger.name}", style="dim", soft_wrap=True)
+    console.print("Certificates are checked by `privsyn ledger verify`.", style="dim", soft_wrap=True)
     return not problems
 
 

@@ -288,7 +288,7 @@ def _print_summary(proposal: Proposal, summary: ReleaseSummary, seconds: float, 
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", f"{_draw_budget_bar(state)} {state.use}")
     grid.add_row("", state.epsilon_words)
-    grid.add_row("Files", f"{summary.released}  (give away)")
+    grid.add_row("Files", f"{summary.released}  (publish)")
     grid.add_row("", f"{summary.private}  (keep: private)")
     grid.add_row("Time", f"{seconds:g} s")
     results.print(Panel(grid, title="privsyn release", border_style="green", expand=False))

@@ -112,7 +112,7 @@ def test_without_json_the_result_is_on_standard_output_and_progress_is_not(direc
     result = privsyn("release", spec)
     assert result.exit_code == 0
     used = (" % used; ", "more releases like the last one fit")
-    for words in ("Released", "(1, 1e-09)-differential privacy", "give away", "keep: private", *used):
+    for words in ("Released", "(1, 1e-09)-differential privacy", "(publish)", "keep: private", *used):
         assert words in running(result.stdout), words
         assert words not in shown(result), words
     assert "Encode (transform)" in result.stderr and OPENING in result.stderr

@@ -82,4 +82,4 @@ def _print_summary(summary: ItemsetSummary, results: Console) -> None:
     results.print(Panel(grid, title=title, border_style="green", expand=False))
     cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g} at most)"
     charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, released before ({cost})"
-    results.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)
+    results.print(f"{charged}. Files: {summary.released}  (publish)", soft_wrap=True)

@@ -138,4 +138,4 @@ def test_files_link_to_the_web_address_of_the_released_root_or_name_the_file(tmp
 
 def test_files_made_with_test_noise_are_not_to_be_given_away(tmp_path: Path) -> None:
     page = format_files_page(manifest(private=False), tmp_path, tmp_path, tmp_path, "")
-    assert "NOT PRIVATE: do not give away" in page
+    assert "NOT PRIVATE: do not publish" in page
