@@ -30,6 +30,18 @@ from privsyn.storage.released_files import NOT_KNOWN
 
 SECTION = "defaults"
 
+EACH = "*"
+PLACES = (
+    ("data",),
+    ("tables", EACH, "data"),
+    ("prior", "table"),
+    ("prior", "release"),
+    ("cells", "release"),
+    ("rules", EACH, "lookup", "table"),
+    ("totals", EACH, "table"),
+)
+"""The fields that name a file or a folder."""
+
 Filled = dict[str, dict[str, Any]]
 """Column -> fields filled in by patterns."""
 
@@ -228,41 +240,39 @@ def _validate(document: Document, folder: Path | None = None) -> ReleaseSpec:
     if todos:
         raise messages.make_todos_error(todos, document.lines)
     document = with_defaults(document)[0]
-    for section, name, field in _iterate_places(document.content) if folder is not None else ():
-        section[name] = _resolve(section, name, field, folder)
+    if folder is not None:
+        for section, name, field in [place for path in PLACES for place in _iterate_places(document.content, path)]:
+            section[name] = _resolve(section, name, field, folder)
     try:
         return ReleaseSpec.model_validate(document.content)
     except ValidationError as error:
         raise messages.request_error(messages.from_validation(error, document.lines)) from None
 
 
-def _iterate_places(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield each section that names a file or a folder, the key of the place, and its field in the spec."""
-    tables, lists = content.get("tables"), {name: content.get(name) for name in ("rules", "totals")}
-    sections: list[tuple[Any, str, str]] = [
-        (content, "data", "data"),
-        (content.get("cells"), "release", "cells.release"),
-    ]
-    sections += [(content.get("prior"), name, f"prior.{name}") for name in ("table", "release")]
-    sections += [(table, "data", "tables") for table in (tables.values() if isinstance(tables, dict) else ())]
-    for name, entries in lists.items():
-        for i, entry in enumerate(entries if isinstance(entries, list) else ()):
-            is_rule = name == "rules" and isinstance(entry, dict)
-            field = f"{name}[{i}]" + (".lookup.table" if is_rule else ".table")
-            sections.append((entry.get("lookup") if is_rule else entry, "table", field))
-    for section, key, field in sections:
-        if isinstance(section, dict) and isinstance(section.get(key), str) and section[key] not in ("", NOT_KNOWN):
-            yield section, key, field
+def _iterate_places(
+    section: Any, path: tuple[str, ...], before: tuple[str | int, ...] = ()
+) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Yield each section with a file or folder at the end of ``path``, its key there, and its field in the spec."""
+    name, *inner = path
+    if name == EACH:
+        entries = (
+            section.items() if isinstance(section, dict) else enumerate(section if isinstance(section, list) else ())
+        )
+        for key, entry in entries:
+            yield from _iterate_places(entry, tuple(inner), (*before, key if isinstance(key, int) else str(key)))
+    elif inner and isinstance(section, dict):
+        yield from _iterate_places(section.get(name), tuple(inner), (*before, name))
+    elif isinstance(section, dict) and isinstance(section.get(name), str) and section[name] not in ("", NOT_KNOWN):
+        yield section, name, format_place((*before, name))
 
 
-def _resolve(section: Mapping[str, Any], key: str, field: str, folder: Path | None) -> str:
+def _resolve(section: Mapping[str, Any], name: str, field: str, folder: Path) -> str:
     """Return the place in a section, absolute from ``folder``; only private tables may be URLs."""
-    place = section[key]
-    if key != "data":
-        return str((folder or Path()).absolute() / expand_path(place, field))
-    if "\0" in place:
+    if name != "data":
+        return str(folder.absolute() / expand_path(section[name], field))
+    if "\0" in section[name]:
         raise RequestError("has a character that is not valid in a path", "Correct the path", field)
-    return resolve_place(place, field, folder, needs_rows=not section.get("query"))
+    return resolve_place(section[name], field, folder, needs_rows=not section.get("query"))
 
 
 def to_plain_values(value: Any) -> Any:
