@@ -72,7 +72,7 @@ from pydantic import Field
 
 from privsyn.api.release import propose_release
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
-from privsyn.base.paths import make_safe_name
+from privsyn.base.places import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -27,9 +27,9 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
-from privsyn.base.budget_words import format_share
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import format_share
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run

@@ -21,7 +21,7 @@ from privsyn.api.ledger_comparison import compare_with_certificates, list_certif
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import LedgerMissingError, PrivsynError, RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
-from privsyn.base.paths import expand_path
+from privsyn.base.places import expand_path
 from privsyn.base.registry import need_package
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, Text, Vocabulary, mention

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from privsyn.base.calendar_periods import find_beginning, format_moment
-from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
+from privsyn.base.places import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.columns import Zoned

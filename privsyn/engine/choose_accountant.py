@@ -12,9 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
-from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
 from privsyn.base.errors import LedgerError, LedgerMissingError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import describe_epsilon, describe_use, format_share
 from privsyn.data_contracts.presets import DEFAULT_ACCOUNTANT
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import name_request

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from privsyn.base.budget_words import describe_epsilon, describe_use
+from privsyn.base.wording import describe_epsilon, describe_use
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, sum_spent_rho
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon

@@ -23,9 +23,8 @@ from typing import Any, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.base.budget_words import format_share
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
-from privsyn.base.wording import mention
+from privsyn.base.wording import format_share, mention
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import (
     ChargeState,

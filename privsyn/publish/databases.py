@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsyn.base.data_url import OPTIONS, DataUrl, is_url, resolve_place
 from privsyn.base.errors import RequestError
+from privsyn.base.places import OPTIONS, DataUrl, is_url, resolve_place
 from privsyn.base.registry import need_package
 from privsyn.base.wording import mention
 from privsyn.sources.readers.duckdb_file import CONFIGURATION

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import SAFE_NAME
+from privsyn.base.places import SAFE_NAME
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef

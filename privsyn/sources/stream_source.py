@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl, is_files_url, is_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl, is_files_url, is_url
 from privsyn.base.registry import find_parts, load_part
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column

@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from privsyn.base.data_url import WORKBOOK, DataUrl, is_files_url, is_url, resolve_place
 from privsyn.base.errors import RequestError
+from privsyn.base.places import WORKBOOK, DataUrl, is_files_url, is_url, resolve_place
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.csv_options import CsvOptions

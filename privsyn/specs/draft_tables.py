@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privsyn.base.data_url import DataUrl, is_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl, is_url
 from privsyn.base.wording import mention
 from privsyn.data_contracts.linked_tables import TABLE_NAME
 from privsyn.sources.private_table import SupportsArrowStream

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
+from privsyn.base.places import expand_path
 from privsyn.data_contracts.columns import CategoricalColumn, DropColumn
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.promise import Unit

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api.open_release import Release, open_release
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish import databases

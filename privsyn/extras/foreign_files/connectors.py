@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.places import DataUrl
 from privsyn.data_contracts.columns import Column
 from privsyn.sources.readers.reader import Connector, Reader, check_file
 

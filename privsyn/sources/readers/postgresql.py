@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.places import DataUrl
 from privsyn.base.registry import need_package
 from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import (

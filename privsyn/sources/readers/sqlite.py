@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.places import DataUrl
 from privsyn.base.registry import need_package
 from privsyn.sources.private_table import Note, ignore_repairs
 from privsyn.sources.readers.reader import (

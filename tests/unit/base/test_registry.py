@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn.base import registry
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
+from privsyn.base.places import DataUrl
 from privsyn.base.registry import find_parts, load_part, load_parts, need_package
 from privsyn.cli import app
 from privsyn.evaluation.comparison import compare_methods
