@@ -19,7 +19,7 @@ from privsyn.base.wording import describe_use
 from privsyn.flows.private_errors import FORM
 
 if TYPE_CHECKING:
-    from privsyn.ledgers.dataset_summary import DatasetSummary
+    from privsyn.ledgers.audit import DatasetSummary
     from privsyn.publish.folder import ReleaseSummary
 
 REFUSED = "Refused"

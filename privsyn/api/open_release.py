@@ -127,7 +127,7 @@ class Release(Questions):
         replaces another release with these names.  Returns the tables' names.  Raises RequestError, with nothing
         written.
         """
-        from privsyn.publish.database_tables import publish_tables
+        from privsyn.publish.databases import publish_tables
 
         return publish_tables(self.folder, database, prefix=prefix, schema=schema, replace=replace).tables
 

@@ -159,7 +159,7 @@ def publish_command(
     """
     with print_errors(debug=debug, out=out):
         from privsyn.base.places import is_object_url
-        from privsyn.publish.database_tables import publish_tables
+        from privsyn.publish.databases import publish_tables
         from privsyn.storage.released_files import find_release
 
         folder = find_release(release, read_settings(out), "publish.release")

@@ -35,8 +35,7 @@ from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.proposal import Books, Proposal, choose_engines, find_payer, has_makers
 from privsyn.engine.request import Request
 from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints
-from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
+from privsyn.ledgers.ledger import ChargeLine, Ledger, open_noted_ledger, refuse_older
 from privsyn.sources.private_table import Source
 from privsyn.sources.rows_fingerprint import compute_lines_fingerprint, compute_rows_fingerprint
 from privsyn.specs.messages import format_place
@@ -166,7 +165,7 @@ def check_ledger(proposal: Proposal, books: Books) -> None:
     """Refuse a ledger that this private folder's releases were not charged to, or with another cap.
 
     Raises LedgerError for another ledger (an empty one would forget what was spent), and for an older copy of the right
-    one (privsyn/ledgers/noted_history.py).  Also for one that does not add up or cannot be written.  Raises
+    one (privsyn/ledgers/ledger.py).  Also for one that does not add up or cannot be written.  Raises
     RequestError for another cap.  A new data set is registered later, when only the reservation can still fail.
     """
     spec, ledger = proposal.spec, books.ledger

@@ -23,8 +23,7 @@ from privsyn.base.places import DataUrl
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish import databases
-from privsyn.publish.database_tables import publish_tables
-from privsyn.publish.databases import NewTable, open_database
+from privsyn.publish.databases import NewTable, open_database, publish_tables
 from privsyn.publish.folder import add_formats
 from tests.support.commands import privsyn
 from tests.support.kept import Kept
