@@ -37,7 +37,7 @@ from privsyn.engine.request import Request
 from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints
 from privsyn.ledgers.ledger import ChargeLine, Ledger, open_noted_ledger, refuse_older
 from privsyn.sources.private_table import Source
-from privsyn.sources.rows_fingerprint import compute_lines_fingerprint, compute_rows_fingerprint
+from privsyn.sources.row_digest import compute_lines_fingerprint, compute_rows_fingerprint
 from privsyn.specs.messages import format_place
 from privsyn.specs.public_files import check_file, compute_sha256, open_shared_columns
 from privsyn.storage.records import PublicInputsRecord, Records, RefusedInput

@@ -30,9 +30,8 @@ from privsyn.data_contracts.certificate import Manifest
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.formats.described import DescribedRelease, add_unmeasured, format_meaning, list_ranges
 from privsyn.publish.formats.tables import describe_linked_column, list_linked_tables, name_linked_file
-from privsyn.sources.readers.duckdb_file import CONFIGURATION
-from privsyn.sources.readers.postgresql import format_address
-from privsyn.sources.readers.reader import (
+from privsyn.sources.databases import CONFIGURATION, format_address
+from privsyn.sources.reader import (
     REFUSED_BY_DATABASE,
     ErrorPattern,
     build_select,

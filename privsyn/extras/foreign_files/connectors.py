@@ -7,7 +7,7 @@ from pathlib import Path
 
 from privsyn.base.places import DataUrl
 from privsyn.data_contracts.columns import Column
-from privsyn.sources.readers.reader import Connector, Reader, check_file
+from privsyn.sources.reader import Connector, Reader, check_file
 
 
 def _open_arrow(place: DataUrl | Path, columns: Mapping[str, Column] | None) -> Reader:

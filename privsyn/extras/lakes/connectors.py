@@ -8,7 +8,7 @@ from pathlib import Path
 from privsyn.base.places import DataUrl
 from privsyn.data_contracts.columns import Column
 from privsyn.extras.lakes.lake import DeltaReader, IcebergReader
-from privsyn.sources.readers.reader import Connector, Reader
+from privsyn.sources.reader import Connector, Reader
 
 
 def _open_table(place: DataUrl | Path, columns: Mapping[str, Column] | None) -> Reader:

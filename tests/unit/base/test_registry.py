@@ -23,7 +23,7 @@ from privsyn.cli import app
 from privsyn.evaluation.comparison import compare_methods
 from privsyn.evaluation.comparison.method import Method
 from privsyn.evaluation.scores import check_packages
-from privsyn.sources.readers.reader import Connector
+from privsyn.sources.reader import Connector
 from privsyn.sources.stream_source import is_streamed
 from privsyn.storage.released_files import find_kind
 from tests.support.places import ROOT
