@@ -24,15 +24,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.tables import FOLDER, keep_present, table_spec
-from privsyn.answers.computed import compute_row_numbers
+from privsyn.answers.cells import compute_row_numbers
 from privsyn.answers.conditions import read_condition
-from privsyn.answers.correlations import answer_correlations, list_number_columns
 from privsyn.answers.counted import answer_counts, answer_means, answer_shares
-from privsyn.answers.quantiles import answer_quantiles
+from privsyn.answers.number_columns import answer_correlations, answer_quantiles, list_number_columns
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
 from privsyn.answers.simulated import Kind, answer_function, answer_regression, list_unmeasured_pairs
-from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
+from privsyn.answers.unmeasured import read_row_codes, sum_rows
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files

@@ -22,7 +22,7 @@ from benchmarks.whole_release import census_spec
 from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.settings import Settings
 from privsyn.counting import synthetic_parts
-from privsyn.counting.row_work import RowWork
+from privsyn.counting.engine import RowWork
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.engine.request import Request

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import open_source
-from privsyn.sources.readers.reader import build_select
+from privsyn.sources.reader import build_select
 from tests.support.databases import write_duckdb, write_postgres, write_sqlite
 from tests.support.postgres import cluster
 from tests.support.specs import make_spec, people

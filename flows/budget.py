@@ -18,9 +18,9 @@ from privsyn.base.errors import LedgerError, LedgerMissingError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.flows.metrics import note_verification
 from privsyn.flows.private_errors import hide_private_errors
-from privsyn.flows.run_page.show import ignore_page_errors
+from privsyn.flows.run_page import ignore_page_errors
 from privsyn.flows.states import make_failed_state
-from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
+from privsyn.ledgers.audit import AT_CAP_DELTA, DatasetSummary
 
 BAR = 20
 """Characters of a data set's bar."""

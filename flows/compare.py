@@ -29,7 +29,7 @@ from privsyn.evaluation.comparison.compare_methods import (
 from privsyn.evaluation.comparison.compare_methods import compare as compare_methods
 from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
-from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors
+from privsyn.flows.run_page import format_artifact_key, ignore_page_errors
 from privsyn.flows.states import make_failed_state
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6)]

@@ -23,7 +23,7 @@ from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
-from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors, label_run
+from privsyn.flows.run_page import format_artifact_key, ignore_page_errors, label_run
 from privsyn.flows.states import DATASET, make_failed_state
 from privsyn.storage.released_files import find_release, read_manifest
 

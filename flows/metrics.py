@@ -16,7 +16,7 @@ from privsyn.base.settings import Settings
 from privsyn.storage.disk import translate_os_errors
 
 if TYPE_CHECKING:
-    from privsyn.ledgers.dataset_summary import DatasetSummary
+    from privsyn.ledgers.audit import DatasetSummary
 
 LABELS = ("dataset",)
 LAST_RUN, LAST_RUN_WORDS = "privsyn_last_run_timestamp_seconds", "End of the last run of the flow that ended well."

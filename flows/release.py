@@ -72,7 +72,7 @@ from pydantic import Field
 
 from privsyn.api.release import propose_release
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
-from privsyn.base.paths import make_safe_name
+from privsyn.base.places import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -82,8 +82,7 @@ from privsyn.engine.proposal import log_warning
 from privsyn.engine.step import Step, get_step, run_steps
 from privsyn.engine.step_tables import StepRefs, validate_with_great_expectations
 from privsyn.flows.private_errors import get_settings, hide_private_errors
-from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
-from privsyn.flows.run_page.step_progress import StepProgress
+from privsyn.flows.run_page import StepProgress, name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
 from privsyn.publish.folder import Published, ReleaseSummary, publish, summarize
 

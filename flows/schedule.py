@@ -51,7 +51,7 @@ def scheduled_release(
     time_zone: Zone | None = None,
     period: Label | None = None,
     early: Early | None = None,
-    catchup: CatchUp = False,  # the server reads it: privsyn/server/release_queue.py
+    catchup: CatchUp = False,  # the server reads it: privsyn/server/scheduled_releases.py
     new_dataset: NewDataset | None = None,
 ) -> ReleaseSummary:
     """Release the data set's table once for the period in which this run was scheduled.

@@ -13,13 +13,13 @@ from prefect import get_run_logger
 from prefect.context import FlowRunContext
 from prefect.states import State, StateType
 
-from privsyn.base.budget_words import describe_use
 from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import describe_use
 from privsyn.flows.private_errors import FORM
 
 if TYPE_CHECKING:
-    from privsyn.ledgers.dataset_summary import DatasetSummary
+    from privsyn.ledgers.audit import DatasetSummary
     from privsyn.publish.folder import ReleaseSummary
 
 REFUSED = "Refused"

@@ -21,27 +21,24 @@ from numpy.typing import NDArray
 
 from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table, collect_labels
 from privsyn.answers.best_linear import Linear, Observations, compute_normal_factor, compute_ratio, list_observations
-from privsyn.answers.cell_weights import (
+from privsyn.answers.cells import (
     BESIDE,
     AnswerLevels,
     ColumnCells,
     as_released,
-    compute_fine_fractions,
-    find_code_ends,
-    split_by_level,
-)
-from privsyn.answers.computed import (
     ask_by_levels,
     check_column,
+    compute_fine_fractions,
     compute_row_numbers,
+    find_code_ends,
     list_levels,
     locate_computed_columns,
+    split_by_level,
 )
 from privsyn.answers.conditions import AllOf, Condition
-from privsyn.answers.model_bounds import CONCENTRATION, compute_bounds, compute_distance
 from privsyn.answers.question import Question, compute_left_out, select_shown_answers
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_known_totals
-from privsyn.answers.synthetic_rows import sum_rows
+from privsyn.answers.unmeasured import CONCENTRATION, compute_bounds, compute_distance, sum_rows
 from privsyn.base.errors import RequestError
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.codecs.numbers import SteppedCodec

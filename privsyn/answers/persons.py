@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from privsyn.answers.answer_table import answer_table, name_label
 from privsyn.answers.best_linear import compute_normal_factor
-from privsyn.answers.cell_weights import ColumnCells
-from privsyn.answers.computed import state_rule
+from privsyn.answers.cells import ColumnCells, state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.counted import answer_in_groups, ask_counts, ask_shares, list_levels_within
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows

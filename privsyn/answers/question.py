@@ -10,8 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, estimate_best_linear
-from privsyn.answers.cell_weights import ColumnCells
-from privsyn.answers.computed import EmptySelectionError, check_column, state_rule
+from privsyn.answers.cells import ColumnCells, EmptySelectionError, check_column, state_rule
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError

@@ -90,7 +90,7 @@ class Questions:
 
         ``what``: a condition, or the name of a boolean column, or of another column, whose values are all shown.
         """
-        from privsyn.answers.computed import check_column, state_rule
+        from privsyn.answers.cells import check_column, state_rule
         from privsyn.answers.counted import answer_in_groups, ask_shares
 
         groups, released = _list_names(by), self._counts
@@ -140,7 +140,7 @@ class Questions:
     ) -> pd.DataFrame:
         """Return quantiles of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.quantiles import answer_quantiles
+        from privsyn.answers.number_columns import answer_quantiles
         from privsyn.answers.question import Question
         from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 
@@ -161,8 +161,8 @@ class Questions:
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
         """Return Pearson's correlation of every pair of the columns (by default, of all number columns)."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.computed import check_column
-        from privsyn.answers.correlations import answer_correlations, list_number_columns
+        from privsyn.answers.cells import check_column
+        from privsyn.answers.number_columns import answer_correlations, list_number_columns
         from privsyn.answers.released_counts import describe_kept_rows
 
         released = self._counts

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from privsyn.base.budget_words import describe_use, format_share
 from privsyn.base.calendar_periods import find_beginning, format_moment, list_periods
 from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import describe_use, format_share
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.choose_accountant import assume_accountant, read_dataset_summary
 from privsyn.engine.plan import account_rho
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.audit import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.privacy.accountant import cap_accountant

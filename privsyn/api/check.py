@@ -39,7 +39,7 @@ from privsyn.pipelines.budget import split_sets
 from privsyn.pipelines.named_sets import MEASURE_SETS
 from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import split_step_name
-from privsyn.publish.related_pairs import list_score_steps
+from privsyn.publish.release_note import list_score_steps
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table

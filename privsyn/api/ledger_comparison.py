@@ -22,8 +22,7 @@ from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.certificate import Certificate, StageCost
 from privsyn.data_contracts.receipts import format_rho, sum_rho
 from privsyn.engine.step import ReleaseStep, release_steps
-from privsyn.ledgers.audit import Entry, charge_states
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.audit import DatasetSummary, Entry, charge_states
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import is_certified

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from privsyn.answers.questions import Questions
 from privsyn.base.arguments import check_arguments
-from privsyn.base.budget_words import describe_epsilon, describe_use
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings
+from privsyn.base.wording import describe_epsilon, describe_use
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.progress import show_bar
@@ -127,7 +127,7 @@ class Release(Questions):
         replaces another release with these names.  Returns the tables' names.  Raises RequestError, with nothing
         written.
         """
-        from privsyn.publish.database_tables import publish_tables
+        from privsyn.publish.databases import publish_tables
 
         return publish_tables(self.folder, database, prefix=prefix, schema=schema, replace=replace).tables
 

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from privsyn.base.process_memory import forget_peak_memory, memory_mb
 from privsyn.base.settings import Settings
-from privsyn.counting.engine import LocalEngine, WritePart
-from privsyn.counting.part_files import PartFile
+from privsyn.counting.engine import LocalEngine, PartFile, WritePart
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain

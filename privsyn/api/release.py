@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from privsyn.api.open_release import Release
 from privsyn.base.arguments import check_arguments
-from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import PeriodReleasedError, RequestError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.notebook import is_in_notebook
+from privsyn.base.places import resolve_place
 from privsyn.base.process_memory import pause_gc
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry

@@ -5,7 +5,7 @@ and the object that it is.  The module that asks for a group says what its objec
 
 | group | name: object | asked by |
 |---|---|---|
-| privsyn.codebooks | ending of files (``.xml``): reads a Dictionary | specs/dictionary_process.py |
+| privsyn.codebooks | ending of files (``.xml``): reads a Dictionary | specs/dictionaries.py |
 | privsyn.commands | of the command: a function with its arguments | cli/__init__.py |
 | privsyn.connectors | scheme of URLs, or ending of files: a Connector | sources/stream_source.py |
 | privsyn.engines | ``kind`` of ``engine``: the class of a ClusterEngine | engine/proposal.py |

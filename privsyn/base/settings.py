@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path, refuse_undecodable
+from privsyn.base.places import expand_path, refuse_undecodable
 from privsyn.base.wording import mention
 
 if TYPE_CHECKING:

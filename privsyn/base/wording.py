@@ -1,8 +1,11 @@
-"""Texts that name fields and actions of their reader, and the API's words for them.
+"""Texts that name fields and actions of their reader, the API's words for them, and words for the use of a budget.
 
 An error names fields of the models (a spec field, a function argument, a setting) and actions.  Each surface has a
 vocabulary with the names that its readers know.  The API's is here, the command line's in ``privsyn/cli/common.py`` and
 the run form's in ``flows/private_errors.py``.
+
+Every surface that shows a data set's lifetime budget uses the same words.  Shares are of the cap's rho, which adds up
+over releases.  Epsilons do not add up, so they come second.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 _ARGUMENTS = {
@@ -46,6 +50,9 @@ Text: TypeAlias = str
 """A text with the marks of :func:`mention` and :func:`refer_to_action`, which a vocabulary replaces by its words."""
 
 _MARK = re.compile("\ue000([^\ue000]*)\ue000|\ue001([^\ue001]*)\ue001")
+
+SMALLEST_PERCENT, LARGEST_PERCENT = 0.001, 99.99
+"""Shares outside these are shown as bounds, so that only zero is "0 %" and only the whole "100 %"."""
 
 
 def mention(field: str) -> Text:
@@ -112,3 +119,45 @@ def make_sentence(text: Text) -> Text:
 def join_sentences(texts: Iterable[Text]) -> Text:
     """Join the texts as sentences; empty texts are left out."""
     return " ".join(make_sentence(text) for text in texts if text)
+
+
+def format_share(part: Fraction, whole: Fraction) -> str:
+    """Return a share in percent, such as ``0.93 %`` or ``99.97 %``; only zero is 0 %, only the whole 100 %."""
+    share = Fraction(part) / whole
+    if share <= 0:
+        return "0 %"
+    if share == 1:
+        return "100 %"
+    percent = float(100 * share)
+    if share > 1:
+        return f"{percent:,.0f} %" if percent >= 101 else "over 100 %"
+    if percent < SMALLEST_PERCENT:
+        return f"under {SMALLEST_PERCENT:g} %"
+    if percent > LARGEST_PERCENT:
+        return f"over {LARGEST_PERCENT:g} %"
+    if percent < 1:
+        return f"{float(f'{percent:.2g}'):f}".rstrip("0").rstrip(".") + " %"
+    text = f"{percent:.2f}" if percent > 99 else f"{percent:.1f}"
+    return f"{text.rstrip('0').rstrip('.')} %"
+
+
+def describe_use(spent: Fraction, cap: Fraction, price: Fraction | None, priced_release: str = "the last one") -> str:
+    """Return how much of a cap is used, and how many more releases of ``price`` fit; all in rho.
+
+    ``price``: of the release named by ``priced_release``; None or 0 to return only the share.
+    """
+    used = f"{format_share(spent, cap)} used"
+    return f"{used}; {describe_room(cap - spent, price, priced_release)}" if price else used
+
+
+def describe_room(remaining: Fraction, price: Fraction, priced_release: str = "the last one") -> str:
+    """Return how many more releases of ``price`` fit into the remaining budget; both in rho."""
+    more = int(max(remaining, Fraction(0)) / price)
+    if more == 0:
+        return f"no further release like {priced_release} fits"
+    return f"{more:,} more release{'s like' if more > 1 else ' like'} {priced_release} fit{'' if more > 1 else 's'}"
+
+
+def describe_epsilon(epsilon: float, cap_epsilon: float, cap_delta: float) -> str:
+    """Return an epsilon with the cap's epsilon, at the cap's delta: ``epsilon 0.93 of 4 at delta 1e-08``."""
+    return f"epsilon {epsilon:.3g} of {cap_epsilon:g} at delta {cap_delta:g}"

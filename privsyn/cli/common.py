@@ -20,10 +20,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from privsyn.base.data_url import is_url
 from privsyn.base.errors import MORE_MEMORY, OUT_OF_MEMORY, PrivsynError, RequestError, is_out_of_memory
 from privsyn.base.interrupts import defer_interrupts
-from privsyn.base.paths import expand_path, refuse_undecodable
+from privsyn.base.places import expand_path, is_url, refuse_undecodable
 from privsyn.base.wording import SETTINGS, Vocabulary, list_fields
 from privsyn.storage.disk import OF_THE_DISK
 

@@ -158,8 +158,8 @@ def publish_command(
     Only the released folder is read. The password is in PGPASSWORD or the file that PGPASSFILE names.
     """
     with print_errors(debug=debug, out=out):
-        from privsyn.base.data_url import is_object_url
-        from privsyn.publish.database_tables import publish_tables
+        from privsyn.base.places import is_object_url
+        from privsyn.publish.databases import publish_tables
         from privsyn.storage.released_files import find_release
 
         folder = find_release(release, read_settings(out), "publish.release")

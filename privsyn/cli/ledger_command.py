@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from privsyn.api.ledger import LedgerView, SecondOpinions, Verified
-    from privsyn.ledgers.dataset_summary import DatasetSummary
+    from privsyn.ledgers.audit import DatasetSummary
     from privsyn.ledgers.ledger import Ledger
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent, and check the privacy ledger.")
@@ -291,7 +291,7 @@ def _build_figures(summaries: Sequence[DatasetSummary]) -> Table:
 
 def _build_counted(summaries: Sequence[DatasetSummary]) -> Text:
     """Return at which delta epsilons stand, and which accountant turns whose rho into them."""
-    from privsyn.ledgers.dataset_summary import AT_CAP_DELTA
+    from privsyn.ledgers.audit import AT_CAP_DELTA
 
     names = {a: ", ".join(s.dataset for s in summaries if s.accountant == a) for a in ("gaussian", "tight")}
     lines = (AT_CAP_DELTA, *(f"epsilon by accountant {a}: {sets}" for a, sets in names.items() if sets))

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from privsyn.engine.plan import Plan
     from privsyn.engine.proposal import Proposal
     from privsyn.evaluation.forecasts.forecast import Forecast
-    from privsyn.ledgers.dataset_summary import DatasetSummary
+    from privsyn.ledgers.audit import DatasetSummary
     from privsyn.publish.folder import ReleaseSummary
 
 

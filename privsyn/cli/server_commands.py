@@ -28,7 +28,7 @@ def init_command(
     These are deployments, an operator's policy, PostgreSQL scripts, systemd units and an example.
     """
     with print_errors(debug=debug):
-        from privsyn.server.starter_files import write_starter_files
+        from privsyn.server.deployments_file import write_starter_files
 
         for path in write_starter_files(parse_path(folder, "init.folder") or Path()):
             people.print(f"Wrote {path}", soft_wrap=True)

@@ -1,21 +1,105 @@
-"""The engine interface, for counting stored rows and making new ones, and the engine of this process."""
+"""Engines, which count stored rows and make new ones, and large tables that are made in parts.
+
+A part is made by itself and written to its own file, here or by a worker elsewhere.  It depends on its task alone, so
+it has the same bytes whoever makes it, with any number at once, any number of times.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from privsyn.base.interrupts import check_interrupts
-from privsyn.counting.part_files import PartFile
+import pyarrow as pa
+
+from privsyn.base.interrupts import check_interrupts, watch_interrupts
+from privsyn.base.process_memory import return_unused_memory
 from privsyn.counting.partitions import list_partitions, read_blocks
 from privsyn.data_contracts.domain import Domain
-from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.kernels.blocks import BlockwiseRows
+from privsyn.storage.table_files import StoredTable, TableWriter, iterate_batches, name_part, strip_schema, write_parts
+from privsyn.tasks.kernels.blocks import BlockwiseRows, read_ahead
 from privsyn.tasks.kernels.counting import CodeTable, Countable, choose_thread_count
+
+
+class Made(NamedTuple):
+    """A part: its rows, as a stream, and a small ``extra`` result.
+
+    If several tables are made together, each item of the stream is a tuple with a batch of each.
+    """
+
+    batches: Iterable[Any]
+    extra: Any = None
+
+
+Make: TypeAlias = Callable[[Any, int], Made]
+"""Makes one part from its task, using a number of threads.  Pickled for workers: a module's function, or a partial."""
+
+Profile: TypeAlias = Callable[[Iterable[pa.RecordBatch]], pa.Table]
+"""Returns the profile of batches that their contract checks; pickled too."""
+
+
+class Shape(NamedTuple):
+    """How a table is written: its schema, and its profile function for the contract."""
+
+    schema: pa.Schema
+    profile: Profile
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A part in its file; ``profile``: of its batches, for the contract check; ``extra``: as in :class:`Made`.
+
+    ``beside``: the parts of other tables that were made with it.
+    """
+
+    path: str
+    profile: pa.Table
+    extra: Any = None
+    beside: tuple[PartFile, ...] = ()
+
+
+def write_part(make: Make, shapes: Sequence[Shape], task: Any, path: str, threads: int) -> PartFile:
+    """Make one part and write it to ``path``, completely or not at all.
+
+    ``shapes``: of the part's table, and of the tables made with it, which are written next to it.
+    """
+    return_unused_memory()  # of earlier parts
+    part = make(task, threads)
+    paths = [path, *(f"{path}.{number}" for number in range(1, len(shapes)))]
+    profiles: list[list[pa.Table]] = [[] for _ in shapes]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(TableWriter(Path(f"{file}.part"), shape.schema))
+            for file, shape in zip(paths, shapes, strict=True)
+        ]
+        for made in read_ahead(part.batches, threads):
+            batches = (made,) if isinstance(made, pa.RecordBatch) else made
+            for batch, shape, writer, own_profiles in zip(batches, shapes, writers, profiles, strict=True):
+                own_profiles.append(shape.profile([batch]))
+                writer.write(batch)
+    files = []
+    for file, shape, own_profiles in zip(paths, shapes, profiles, strict=True):
+        Path(f"{file}.part").replace(file)
+        if not own_profiles:
+            own_profiles.append(shape.profile([pa.RecordBatch.from_pylist([], schema=shape.schema)]))
+        files.append(PartFile(file, pa.concat_tables(own_profiles)))
+    return replace(files[0], extra=part.extra, beside=tuple(files[1:]))
+
+
+def read_parts(parts: Sequence[PartFile]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the parts, in order, in batches of bounded size."""
+    for part in parts:
+        yield from iterate_batches(part.path)
+
 
 WritePart: TypeAlias = Callable[[Any, str, int], PartFile]
 """Makes the part of a task and writes it to a path, using a number of threads."""
@@ -108,3 +192,92 @@ class LocalEngine:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _make_temporary_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="privsyn-"))
+
+
+class RowWork:
+    """Makes parts of tables by an engine, as files in one folder, which is removed when nothing refers to it.
+
+    ``make_folder``: makes that folder before the first part; ``threads``: of this process, 0 for all cores.  ``apart``:
+    whether the engine's workers can read only that folder.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None = None,
+        make_folder: Callable[[], Path] = _make_temporary_folder,
+        threads: int = 0,
+        *,
+        apart: bool = False,
+    ) -> None:
+        """Nothing is made yet."""
+        self._engine, self._make_folder, self._threads = engine or LocalEngine(), make_folder, threads
+        self._apart = apart
+        self._folder: Path | None = None
+        self._numbers = count()
+
+    def make(
+        self,
+        make: Make,
+        profile: Profile,
+        schema: pa.Schema,
+        tasks: Sequence[Any],
+        report: Callable[[int, int], None] = lambda done, total: None,
+        beside: Sequence[Shape] = (),
+    ) -> list[PartFile]:
+        """Return the parts in the order of their tasks; ``report``: called with (parts made, all parts) after each.
+
+        ``beside``: the shapes of other tables made with this one.
+        """
+        return list(self.iterate(make, profile, schema, tasks, report, beside))
+
+    def write_together(self, batches: Iterable[Any], shapes: Sequence[Shape]) -> tuple[PartFile, ...]:
+        """Return the files of several tables made here in one pass; each item is a batch of each table."""
+        stripped = [Shape(strip_schema(schema), profile) for schema, profile in shapes]
+        path = str(self._open_folder() / name_part(0))
+        first = write_part(lambda task, threads: Made(watch_interrupts(batches)), stripped, None, path, 1)
+        return (first, *first.beside)
+
+    def iterate(
+        self,
+        make: Make,
+        profile: Profile,
+        schema: pa.Schema,
+        tasks: Sequence[Any],
+        report: Callable[[int, int], None] = lambda done, total: None,
+        beside: Sequence[Shape] = (),
+    ) -> Iterator[PartFile]:
+        """Yield the parts of :meth:`make`, each as soon as it and the parts before are made."""
+        folder = self._open_folder()
+        paths = [str(folder / name_part(i)) for i in range(len(tasks))]
+        shapes = [Shape(schema, profile), *beside]
+        write = partial(write_part, make, [Shape(strip_schema(schema), profile) for schema, profile in shapes])
+        parts = self._engine.make_parts(write, list(zip(tasks, paths, strict=True)), self._threads)
+        for number, part in enumerate(parts, 1):
+            report(number, len(tasks))
+            yield part
+
+    def split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]) -> list[str]:
+        """Return the paths of files with ``rows[i]`` of the rows each."""
+        folder = self._open_folder()
+        write_parts(folder, batches, strip_schema(schema), rows)
+        return [str(folder / name_part(i)) for i in range(len(rows))]
+
+    def lend(self, files: Sequence[Path]) -> list[str]:
+        """Return paths where workers can read these files: the files' own, or copies in the shared folder."""
+        if not self._apart:
+            return list(map(str, files))
+        folder = self._open_folder()
+        return [str(shutil.copyfile(file, folder / name_part(i))) for i, file in enumerate(files)]
+
+    def _open_folder(self) -> Path:
+        """Return a new folder inside this work's folder."""
+        if self._folder is None:
+            self._folder = self._make_folder()
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir(mode=0o700)
+        return folder

@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.counting.part_files import Made, PartFile
-from privsyn.counting.row_work import RowWork
+from privsyn.counting.engine import Made, PartFile, RowWork
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Rows, Synthesis

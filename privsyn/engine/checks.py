@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from privsyn.base.calendar_periods import find_beginning, format_moment
-from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
+from privsyn.base.places import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.columns import Zoned
@@ -35,10 +35,9 @@ from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.proposal import Books, Proposal, choose_engines, find_payer, has_makers
 from privsyn.engine.request import Request
 from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints
-from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
+from privsyn.ledgers.ledger import ChargeLine, Ledger, open_noted_ledger, refuse_older
 from privsyn.sources.private_table import Source
-from privsyn.sources.rows_fingerprint import compute_lines_fingerprint, compute_rows_fingerprint
+from privsyn.sources.row_digest import compute_lines_fingerprint, compute_rows_fingerprint
 from privsyn.specs.messages import format_place
 from privsyn.specs.public_files import open_shared_columns
 from privsyn.storage.named_files import check_file, compute_sha256
@@ -167,7 +166,7 @@ def check_ledger(proposal: Proposal, books: Books) -> None:
     """Refuse a ledger that this private folder's releases were not charged to, or with another cap.
 
     Raises LedgerError for another ledger (an empty one would forget what was spent), and for an older copy of the right
-    one (privsyn/ledgers/noted_history.py).  Also for one that does not add up or cannot be written.  Raises
+    one (privsyn/ledgers/ledger.py).  Also for one that does not add up or cannot be written.  Raises
     RequestError for another cap.  A new data set is registered later, when only the reservation can still fail.
     """
     spec, ledger = proposal.spec, books.ledger

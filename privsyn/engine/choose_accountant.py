@@ -12,14 +12,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
-from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
 from privsyn.base.errors import LedgerError, LedgerMissingError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import describe_epsilon, describe_use, format_share
 from privsyn.data_contracts.presets import DEFAULT_ACCOUNTANT
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import name_request
 from privsyn.engine.plan import Plan, account_rho
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.audit import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.records import Records, RequestRecord, locate_private_records
 from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, convert_rho_to_epsilon

@@ -36,7 +36,7 @@ from privsyn.base.errors import (
 )
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import refer_to_action
-from privsyn.counting.row_work import RowWork
+from privsyn.counting.engine import RowWork
 from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs, PrivateAccess

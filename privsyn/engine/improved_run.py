@@ -11,9 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import BudgetRefusedError, RequestError
-from privsyn.base.paths import make_safe_name
+from privsyn.base.places import make_safe_name, resolve_place
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -12,10 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.counting.engine import Engine, LocalEngine
-from privsyn.counting.part_files import Make
+from privsyn.counting.engine import Engine, LocalEngine, Make, RowWork
 from privsyn.counting.partitions import Partition
-from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query

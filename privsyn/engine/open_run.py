@@ -40,7 +40,7 @@ from privsyn.engine.proposal import Books, Proposal, choose_engines, find_payer
 from privsyn.engine.step import ReleaseStep
 from privsyn.engine.step_tables import StepRefs, format_record_name, write_outputs
 from privsyn.ledgers.known_tables import KnownTable, find_names, map_fingerprints
-from privsyn.ledgers.noted_history import note_ledger
+from privsyn.ledgers.ledger import note_ledger
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
 from privsyn.storage.disk import remove_parts, translate_os_errors

@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from privsyn.base.calendar_periods import parse_period
-from privsyn.base.data_url import DataUrl, is_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl, is_url
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy

@@ -19,8 +19,7 @@ from privsyn.engine.execute import ReportProgress
 from privsyn.engine.keys import name_request
 from privsyn.engine.plan import Plan
 from privsyn.ledgers.known_tables import Payer, check_reason
-from privsyn.ledgers.ledger import Ledger
-from privsyn.ledgers.noted_history import open_noted_ledger
+from privsyn.ledgers.ledger import Ledger, open_noted_ledger
 from privsyn.sources.open_source import AnyPlace, open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.records import Records, RequestRecord

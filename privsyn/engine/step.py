@@ -28,8 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from privsyn.counting.part_files import Make, PartFile, Shape, read_parts
-from privsyn.counting.row_work import RowWork
+from privsyn.counting.engine import Make, PartFile, RowWork, Shape, read_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.columns import DatetimeColumn

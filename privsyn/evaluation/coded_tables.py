@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
+from privsyn.base.places import expand_path, resolve_place
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.certificate import Manifest

@@ -27,7 +27,6 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.engine.step import list_looks
 from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease
 from privsyn.pipelines.registry import plan_release
-from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import (
     MISREAD_SHARE,
     Misread,
@@ -35,6 +34,7 @@ from privsyn.specs.misread import (
     find_odd_texts,
     list_meant_repairs,
     list_misread_columns,
+    suggest_cures,
 )
 from privsyn.tasks.codecs import Codec, EncodingPlan
 from privsyn.tasks.codecs.codec import Codes, Columns

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
-from privsyn.base.paths import make_safe_name
+from privsyn.base.places import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.base.wording import mention

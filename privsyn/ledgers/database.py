@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
 from privsyn.base.errors import LedgerError, LedgerMissingError, RequestError
-from privsyn.base.paths import expand_path, refuse_undecodable
+from privsyn.base.places import expand_path, refuse_undecodable
 from privsyn.base.settings import LEDGER_OPTION
 from privsyn.base.wording import Text, mention
 from privsyn.ledgers.schema import (

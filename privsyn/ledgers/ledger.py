@@ -9,6 +9,12 @@ its reserves minus its cancels, whatever happens afterwards.  Prices add up over
 accountant, set with the cap, converts the sum.  Entries are only ever added.  Each carries the SHA-256 of itself and
 its predecessor, so an edited, removed or inserted entry is detected.  The chain finds accidents and careless edits;
 anyone who can rewrite the whole database can rewrite the chain.  The ledger holds no private value.
+
+A ledger restored from an old backup is consistent, but lacks later charges.  So each release notes privately the number
+of entries and the last one's hash.  It does so after its charges are reserved and before any noise is drawn; the hash
+chain fixes all earlier entries.  A later ledger has the same entry at the same place, whoever else has added more.  A
+note may be behind the ledger (if a run was killed between the two): it then requires less, and nothing was drawn in
+between.
 """
 
 from __future__ import annotations
@@ -23,13 +29,14 @@ from typing import Any, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.base.budget_words import format_share
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
-from privsyn.base.wording import mention
+from privsyn.base.wording import format_share, mention, refer_to_action
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import (
+    ChainedRow,
     ChargeState,
     Dataset,
+    DatasetSummary,
     Entry,
     StateName,
     audit,
@@ -38,9 +45,9 @@ from privsyn.ledgers.audit import (
     hash_entry,
     parse_entry,
     sum_spent_rho,
+    summarize_dataset,
 )
 from privsyn.ledgers.database import Database, wait_out_restarts
-from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
 from privsyn.ledgers.known_tables import (
     KnownTable,
     Mark,
@@ -68,9 +75,13 @@ from privsyn.ledgers.released_periods import (
 from privsyn.ledgers.released_periods import append as append_period
 from privsyn.ledgers.released_periods import close as close_period
 from privsyn.ledgers.schema import datasets_table, entries_table, ledger_table
+from privsyn.storage.records import LedgerRecord, Records
 from privsyn.tasks.privacy.accountant import Accountant, CapAccountant, convert_epsilon_to_rho, convert_rho_to_epsilon
 
 Event = Literal["reserve", "spent", "abandon", "cancel"]
+
+RECORD = "ledger"
+"""The private record's name."""
 
 
 @dataclass(frozen=True)
@@ -549,3 +560,55 @@ class Ledger:
                     "Run the release again: it continues from that noise",
                 )
             append_entry(connection, registered, charge.run, ChargeLine(charge.step, key, charge.rho), event)
+
+
+def open_noted_ledger(records: Records) -> LedgerRecord | None:
+    """Return the note; None if this private folder has charged nothing to the data set yet.
+
+    Raises PrivsynError if the note is missing but records of steps exist, which are made after it.
+    """
+    noted = records.load_as(RECORD, LedgerRecord)
+    if noted is None and records.has_any("step-", "generation-", "certificate-"):
+        raise records.damaged(RECORD)
+    return noted
+
+
+def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
+    """Note in the private zone which ledger the data set is charged to, and the length of its history."""
+    history = ledger.read_history()
+    content: dict[str, Any] = {
+        "created": history.datasets[dataset].created,
+        "entries": len(history.entries),
+        "periods": len(history.periods),
+        "marks": len(history.marks),
+        "head": _find_head(history.entries),
+        "periods_head": _find_head(history.periods),
+        "marks_head": _find_head(history.marks),
+    }
+    records.save(RECORD, content)
+
+
+def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
+    """Raise LedgerError for a ledger that lacks noted entries: an older copy, or another history.
+
+    ``noted``: the record; a record of early versions, with only ``created``, refuses nothing.
+    """
+    history = ledger.read_history()
+    holds_all = _has_row(history.entries, noted.entries, noted.head)
+    holds_all = holds_all and _has_row(history.periods, noted.periods, noted.periods_head)
+    if holds_all and _has_row(history.marks, noted.marks, noted.marks_head):
+        return
+    raise LedgerError(
+        f"the ledger {ledger.name} is an older copy, or another history: releases of {dataset!r} in this private "
+        f"folder have seen its entry {noted.entries}, which is missing or changed",
+        "Restore the newest copy and look at it with " + refer_to_action("verify_ledger") + "; nothing was read",
+    )
+
+
+def _has_row(rows: Sequence[Entry] | Sequence[ChainedRow], number: int, head: str | None) -> bool:
+    """Return whether the row with this number (from 1; 0 for none) has this hash."""
+    return number == 0 or (len(rows) >= number and rows[number - 1].hash == head)
+
+
+def _find_head(rows: Sequence[Entry] | Sequence[ChainedRow]) -> str:
+    return rows[-1].hash if rows else ""

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.counting.part_files import Shape
+from privsyn.counting.engine import Shape
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.mechanism_options import Compression

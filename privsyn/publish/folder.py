@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import SAFE_NAME
+from privsyn.base.places import SAFE_NAME
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef
@@ -37,16 +37,18 @@ from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import name_step
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.formats import croissant, data_package, deployments_registry
-from privsyn.publish.formats.csv_file import choose_style, name_csv, write_csv
 from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
-from privsyn.publish.formats.linked_files import (
+from privsyn.publish.formats.tables import (
+    choose_style,
     get_published_spec,
     list_linked_ranges,
+    name_csv,
     name_linked_file,
+    write_csv,
     write_linked_files,
 )
-from privsyn.publish.related_pairs import NAME as PICTURE
-from privsyn.publish.related_pairs import (
+from privsyn.publish.release_note import NAME as PICTURE
+from privsyn.publish.release_note import (
     RelatedPair,
     ScoredPair,
     draw_picture,
@@ -54,8 +56,8 @@ from privsyn.publish.related_pairs import (
     list_related_pairs,
     list_score_steps,
     list_unmeasured_pairs,
+    release_note,
 )
-from privsyn.publish.release_note import release_note
 from privsyn.storage.records import FormatsRecord, Records, write_json
 from privsyn.storage.released_files import (
     CUTS_FILE,

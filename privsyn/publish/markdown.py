@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from privsyn.base.budget_words import format_share
+from privsyn.base.wording import format_share
 
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 """What begins or ends something anywhere in a line; an underscore within a word does not."""

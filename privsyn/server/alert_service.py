@@ -44,6 +44,7 @@ from privsyn.server.alerts import (
     LATE_AFTER,
     TOLD,
     TOLD_LATE,
+    Addressee,
     Alert,
     alert_made_up,
     alert_missed,
@@ -51,14 +52,19 @@ from privsyn.server.alerts import (
     find_dataset,
     judge_end,
     judge_start,
+    load_addressee,
+    read_addressee,
 )
 from privsyn.server.environment import POOL, Address
-from privsyn.server.known_data_sets import read_deployed, read_names_in_ledger
 from privsyn.server.login import SERVER
-from privsyn.server.lost_runs import end_lost_runs, end_runs_of_absent_workers, name_worker, was_cancelled
-from privsyn.server.missed_periods import find_due_periods, read_released_periods
-from privsyn.server.notifications import Addressee, load_addressee, read_addressee
-from privsyn.server.release_queue import ReleaseQueue
+from privsyn.server.scheduled_releases import (
+    ReleaseQueue,
+    find_due_periods,
+    read_deployed,
+    read_names_in_ledger,
+    read_released_periods,
+)
+from privsyn.server.work_pool import end_lost_runs, end_runs_of_absent_workers, name_worker, was_cancelled
 from privsyn.storage.disk import replace_file
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from privsyn.data_contracts.policy import Every
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.states import SCHEDULED_FLOW
 from privsyn.server.environment import Address, build_client_auth_env, build_prefect_environment
-from privsyn.server.known_data_sets import read_deployed
+from privsyn.server.scheduled_releases import read_deployed
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

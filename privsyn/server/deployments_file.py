@@ -1,9 +1,15 @@
-"""The file of deployments, read and checked completely before anything is registered: flows, parameters, specs."""
+"""The file of deployments: written to start from, and read and checked completely before anything is registered.
+
+Files to start from come from the installed package, without a checkout: deployments, policy, scripts, units, example.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +19,11 @@ from ruamel.yaml.error import YAMLError
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.wording import mention
+from privsyn.storage.disk import translate_os_errors
 
 if TYPE_CHECKING:
     from prefect.flows import Flow
+
 
 FILE = Path("deployments/prefect.yaml")
 
@@ -28,6 +36,19 @@ FIELDS = (
     *("concurrency_limit", "enforce_parameter_schema", "build", "push", "pull"),
 )
 """Fields of an entry."""
+
+FOLDER = "init.folder"
+DEPLOYMENTS = (
+    "prefect.yaml",
+    "policy.yaml",
+    "ledger_role.sql",
+    "put_ledger_aside.sql",
+    "prometheus_rules.yaml",
+    "privsyn-server.service",
+    "privsyn-worker.service",
+)
+_CHECKOUT = "/opt/privsyn"
+_PLAIN = re.compile(r"[\w./+@-]+")
 
 
 @dataclass(frozen=True)
@@ -201,3 +222,37 @@ def _check_limit(limit: Any) -> None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         cure = "Write a whole number from 1 on, or `{limit: 1, collision_strategy: ENQUEUE}`"
         raise RequestError("its `concurrency_limit` makes no sense", cure)
+
+
+def write_starter_files(folder: Path) -> list[Path]:
+    """Write the deployments, policy, scripts and units, and the example of the deployments; return their paths.
+
+    The layout in ``folder`` is the repository's.  The units start this program in ``folder``.  Raises RequestError,
+    with nothing written, if one of the files exists or the folder cannot be written.
+    """
+    root = folder.absolute()
+    texts = {f"deployments/{name}": _read_deployment(name, root).encode() for name in DEPLOYMENTS}
+    example = files("privsyn") / "api" / "example_data"  # of `privsyn.example()`
+    spec = (example / "gss.yaml").read_text(encoding="utf-8")
+    placed = spec.replace("dataset: example\n", "dataset: example\ndata: gss.parquet\n", 1)
+    texts["examples/gss.yaml"] = placed.encode()
+    texts["examples/gss.parquet"] = (example / "gss.parquet").read_bytes()
+    if root.exists() and not root.is_dir():
+        raise RequestError(f"{root} is a file, not a folder", "Name another folder", FOLDER)
+    for name in texts:
+        if (root / name).exists():
+            raise RequestError(f"{root / name} is there already; nothing was written", "Name another folder", FOLDER)
+    with translate_os_errors(root):
+        for name, content in texts.items():
+            target = root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    return [root / name for name in texts]
+
+
+def _read_deployment(name: str, root: Path) -> str:
+    text = (files("privsyn") / "deployments" / name).read_text(encoding="utf-8")
+    program = Path(sys.executable).with_name("privsyn")
+    if not name.endswith(".service") or not all(_PLAIN.fullmatch(str(path)) for path in (root, program)):
+        return text
+    return text.replace(f"{_CHECKOUT}/.venv/bin/privsyn", str(program)).replace(_CHECKOUT, str(root))

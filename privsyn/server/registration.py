@@ -20,8 +20,8 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.server.deployments_file import FILE, WrittenDeployment, construct_written_schedule, read_deployments
 from privsyn.server.environment import API, Address, build_client_auth_env, build_prefect_environment
-from privsyn.server.known_data_sets import read_all_deployments
 from privsyn.server.login import CLIENT, locate_login_file
+from privsyn.server.scheduled_releases import read_all_deployments
 from privsyn.server.work_pool import close_pool
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def register(settings: Settings, log: Log, file: Path = FILE) -> None:
     from prefect.context import refresh_global_settings_context
 
     refresh_global_settings_context()
-    from privsyn.server.notifications import describe, set_up
+    from privsyn.server.alerts import describe, set_up
 
     with get_client(sync_client=True) as client:
         close_pool(client)

@@ -10,8 +10,8 @@ from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 
 from privsyn.server import ends_with_parent, request_guard
+from privsyn.server.environment import UMASK
 from privsyn.server.login import SERVER
-from privsyn.server.private_home import UMASK
 
 
 class ReleaseServer(SubprocessASGIServer):

@@ -19,10 +19,17 @@ import psutil
 from privsyn.base.errors import LedgerError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.server import ends_with_parent, request_guard, work_pool
-from privsyn.server.environment import DATABASE, POOL, Address, build_client_auth_env, build_prefect_environment
+from privsyn.server.environment import (
+    DATABASE,
+    POOL,
+    UMASK,
+    Address,
+    build_client_auth_env,
+    build_prefect_environment,
+    make_home_private,
+)
 from privsyn.server.login import build_server_login, locate_login_file
-from privsyn.server.lost_runs import name_worker
-from privsyn.server.private_home import UMASK, make_home_private
+from privsyn.server.work_pool import name_worker
 
 Log = Callable[[str], None]
 

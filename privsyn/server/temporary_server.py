@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.server.environment import build_prefect_environment
+from privsyn.server.environment import build_prefect_environment, make_home_private
 from privsyn.server.login import CLIENT, build_client_login, make_login, make_login_error
-from privsyn.server.private_home import make_home_private
 
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer

@@ -15,21 +15,29 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl, is_files_url, is_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl, is_files_url, is_url
 from privsyn.base.registry import find_parts, load_part
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.unicode import adopt_names
+from privsyn.sources.databases import DuckdbReader, PostgresReader, SqliteReader
 from privsyn.sources.private_table import BY_A_VALUE, Note, Source, check_types, list_columns_to_read, with_valid_text
-from privsyn.sources.readers.reader import Connector, Reader
+from privsyn.sources.reader import Connector, Reader
 from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 from privsyn.storage.table_files import FILE_ENDINGS, refuse_repeats
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
+
+_DATABASES: Mapping[str, Callable[[DataUrl], Reader]] = {
+    "postgresql": PostgresReader,
+    "sqlite": SqliteReader,
+    "duckdb": DuckdbReader,
+}
+"""The scheme of a database: its reader."""
 
 
 def is_streamed(place: object) -> TypeGuard[str | Path]:
@@ -49,7 +57,7 @@ def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) 
     try:
         if is_url(place):
             url = DataUrl.parse(str(place))
-            return _open_database(url) if url.scheme in _DATABASES else _open_by(url.scheme, url, columns)
+            return _DATABASES[url.scheme](url) if url.scheme in _DATABASES else _open_by(url.scheme, url, columns)
         path = Path(place)
         if not path.is_file():
             another = "Check the path, or give another with " + mention("release.data")
@@ -58,23 +66,6 @@ def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) 
     except RequestError as error:
         failure = error
     raise _drop_context(failure)
-
-
-_DATABASES = ("postgresql", "sqlite", "duckdb")
-
-
-def _open_database(url: DataUrl) -> Reader:
-    if url.scheme == "postgresql":
-        from privsyn.sources.readers.postgresql import PostgresReader
-
-        return PostgresReader(url)
-    if url.scheme == "duckdb":
-        from privsyn.sources.readers.duckdb_file import DuckdbReader
-
-        return DuckdbReader(url)
-    from privsyn.sources.readers.sqlite import SqliteReader
-
-    return SqliteReader(url)
 
 
 def _open_by(name: str, place: DataUrl | Path, columns: Mapping[str, Column] | None) -> Reader:

@@ -1,7 +1,7 @@
 """``spec draft``: a commented YAML spec with everything that is publicly known, and a TODO for the rest.
 
 Names and storage types come from the data's header or schema.  Bounds, values, null-ability, units and descriptions
-come only from a dictionary (dictionary_process.py).  Read off the data, these facts would be functions of private rows.
+come only from a dictionary (dictionaries.py).  Read off the data, these facts would be functions of private rows.
 Only a private look (privsyn/specs/private_guesses.py) guesses facts from rows: the kinds that neither source knows, and
 the values of a Categorical.  The draft is then marked.  ``load_spec`` refuses the draft, field by field, until no TODO
 is left.
@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from privsyn.base.data_url import WORKBOOK, DataUrl, is_files_url, is_url, resolve_place
 from privsyn.base.errors import RequestError
+from privsyn.base.places import WORKBOOK, DataUrl, is_files_url, is_url, resolve_place
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.csv_options import CsvOptions
@@ -33,11 +33,9 @@ from privsyn.data_contracts.release_spec import DATASET
 from privsyn.data_contracts.unicode import compose_names
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
 from privsyn.sources.stream_source import is_streamed, name_place, read_schema
-from privsyn.specs.dictionary_process import read_dictionary
-from privsyn.specs.facts import Dictionary, Facts, Scalar, list_values
+from privsyn.specs.dictionaries import Dictionary, Facts, Scalar, list_values, propose_rules, read_dictionary
 from privsyn.specs.messages import DATASET_RULE, from_validation
 from privsyn.specs.private_guesses import guess_csv_kinds, list_categories
-from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.storage.named_files import refuse_private_file

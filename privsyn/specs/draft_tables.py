@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privsyn.base.data_url import DataUrl, is_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl, is_url
 from privsyn.base.wording import mention
 from privsyn.data_contracts.linked_tables import TABLE_NAME
 from privsyn.sources.private_table import SupportsArrowStream
+from privsyn.specs.dictionaries import Dictionary
 from privsyn.specs.draft import (
     TODO,
     DraftedTable,
@@ -31,7 +32,6 @@ from privsyn.specs.draft import (
     write_head,
     write_rules,
 )
-from privsyn.specs.facts import Dictionary
 
 CONFIRM = "CONFIRM"
 """The mark of a guess."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
-from privsyn.sources.csv_lines import LineReader, drop_null_texts, parse_numbers
+from privsyn.sources.file_source import LineReader, drop_null_texts, parse_numbers
 from privsyn.sources.private_table import ignore_repairs
 from privsyn.storage.table_files import File, detect_delimiter, open_parquet, open_stream, read_csv_header, skip_bytes
 from privsyn.tasks.codecs import parsing

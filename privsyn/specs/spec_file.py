@@ -18,9 +18,8 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
+from privsyn.base.places import expand_path, resolve_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.messages import KINDS, drop_table, format_place, get_model, suggest_name

@@ -16,8 +16,14 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import LEFT_OUT, Source
 from privsyn.specs.advice import Advice, advise
 from privsyn.specs.advice.columns import RowSample
-from privsyn.specs.likely_cures import LEADING_ZEROS, suggest_cures
-from privsyn.specs.misread import MISREAD_SHARE, Misread, find_odd_texts, list_misread_columns
+from privsyn.specs.misread import (
+    LEADING_ZEROS,
+    MISREAD_SHARE,
+    Misread,
+    find_odd_texts,
+    list_misread_columns,
+    suggest_cures,
+)
 from privsyn.specs.private_guesses import CODE
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.encode_rows import Repairs

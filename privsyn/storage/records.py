@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privsyn.base.errors import PrivsynError
-from privsyn.base.paths import make_safe_name
+from privsyn.base.places import make_safe_name
 from privsyn.data_contracts.publication import Format
 from privsyn.data_contracts.tables import NOISY
 from privsyn.storage.disk import remove_parts, replace_file, translate_os_errors

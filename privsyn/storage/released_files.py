@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
 
-from privsyn.base.data_url import is_object_url
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path, make_safe_name
+from privsyn.base.places import expand_path, is_object_url, make_safe_name
 from privsyn.base.registry import find_parts
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention

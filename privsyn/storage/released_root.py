@@ -15,7 +15,7 @@ from pathlib import Path
 import filelock
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import make_safe_name
+from privsyn.base.places import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.storage.disk import sync, translate_os_errors
 

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import check_interrupts
-from privsyn.base.paths import make_safe_name
+from privsyn.base.places import make_safe_name
 from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from privsyn.base.data_url import DataUrl, is_object_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl, is_object_url
 from privsyn.base.registry import load_part
 
 

@@ -20,8 +20,8 @@ from typing import Any, Literal, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.base.data_url import is_files_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import is_files_url
 from privsyn.base.wording import mention
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.tables import choose_batch_rows

@@ -23,8 +23,7 @@ from pydantic import ValidationError
 import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.engine import LocalEngine
-from privsyn.counting.part_files import PartFile
+from privsyn.counting.engine import LocalEngine, PartFile
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import EngineChoice, ReleaseSpec
 from privsyn.engine.proposal import choose_engine

@@ -14,7 +14,7 @@ OUTSIDER = '''
 import pyarrow as pa
 from privsyn.evaluation.comparison.method import Method, MethodResult
 from privsyn.evaluation.scores import AddedMetric, MetricValue, ScoreKind
-from privsyn.sources.readers.reader import Connector, Reader
+from privsyn.sources.reader import Connector, Reader
 from privsyn.tasks.kernels.counting import CodeTable
 
 

@@ -18,13 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api.open_release import Release, open_release
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish import databases
-from privsyn.publish.database_tables import publish_tables
-from privsyn.publish.databases import NewTable, open_database
+from privsyn.publish.databases import NewTable, open_database, publish_tables
 from privsyn.publish.folder import add_formats
 from tests.support.commands import privsyn
 from tests.support.kept import Kept

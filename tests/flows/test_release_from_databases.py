@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
 from privsyn.engine.request import Request
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
-from privsyn.sources.readers.reader import Reader, translate_errors
+from privsyn.sources.reader import Reader, translate_errors
 from privsyn.specs.draft import draft
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs.encode_rows import Repairs
@@ -187,7 +187,7 @@ def test_a_connection_that_is_lost_costs_nothing_and_the_run_goes_on(monkeypatch
     with postgres.cluster() as server:
         url = databases.write_postgres(people(2_000), server.url)
         passes: list[str] = []
-        from privsyn.sources.readers.postgresql import PostgresReader
+        from privsyn.sources.databases import PostgresReader
 
         read = PostgresReader.read
 
@@ -212,7 +212,7 @@ def test_nobody_is_told_that_nothing_was_spent_once_something_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Households are read again after the first counts; the same request goes on and pays once."""
-    from privsyn.sources.readers.sqlite import SqliteReader
+    from privsyn.sources.databases import SqliteReader
 
     spec = make_household_spec(
         data=databases.write_sqlite(make_households(200), tmp_path / "t.sqlite"), dataset="people"

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
 from privsyn.extras.lakes.lake import DeltaReader

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.settings import Settings
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import list_table_columns, open_source

@@ -23,9 +23,9 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT
+from privsyn.flows import run_page as progress
 from privsyn.flows.release import release
-from privsyn.flows.run_page import step_progress as progress
-from privsyn.flows.run_page.show import (
+from privsyn.flows.run_page import (
     count_held,
     format_budget_page,
     format_certificate_page,
@@ -35,7 +35,7 @@ from privsyn.flows.run_page.show import (
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish import noise_overview as overviews
-from privsyn.publish import overview_chart, related_pairs
+from privsyn.publish import overview_chart, release_note
 from privsyn.publish import overview_chart as pictures
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import Overview, ReleasedInputs, build_overview, write_overview
@@ -201,8 +201,8 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first
     folder = Path(summary.released)
     Settings().private_root.rename(tmp_path / "gone")
     found = from_folder(folder)
-    drawing = (folder / related_pairs.NAME).read_text()
-    linked, held = f"({related_pairs.NAME})", f"({related_pairs.make_data_uri(drawing)})"
+    drawing = (folder / release_note.NAME).read_text()
+    linked, held = f"({release_note.NAME})", f"({release_note.make_data_uri(drawing)})"
     readme = (folder / "README.md").read_text()
     assert linked in readme
     note = readme.replace(linked, held) + "\n" + write_overview(found)

@@ -27,7 +27,7 @@ from privsyn.api import check as spec_check
 from privsyn.api.release import propose_release
 from privsyn.base.settings import Settings
 from privsyn.cli import common, release_command, spec_command
-from privsyn.flows.run_page.show import format_certificate_page
+from privsyn.flows.run_page import format_certificate_page
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish import markdown
 from privsyn.publish.noise_overview import Column, Overview, write_overview

@@ -15,8 +15,8 @@ import pytest
 
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.execute import Run
-from privsyn.flows.run_page import step_progress as progress
-from privsyn.flows.run_page.step_progress import StepProgress
+from privsyn.flows import run_page as progress
+from privsyn.flows.run_page import StepProgress
 from privsyn.pipelines.one_shot import STEPS
 
 

@@ -31,9 +31,8 @@ from privsyn.engine.admission import check_request
 from privsyn.extras.itemsets.itemset_spec_file import load_itemset_spec
 from privsyn.extras.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
-from privsyn.sources import rows_fingerprint
-from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
-from privsyn.specs.dictionary_process import parse_dictionary
+from privsyn.sources.row_digest import compute_rows_fingerprint
+from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.storage.named_files import refuse_private_file
 from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
 from tests.support.releases import QUICK, run
@@ -387,7 +386,7 @@ def test_28_mutant_numbers_as_floats_and_dates_as_text(monkeypatch: pytest.Monke
 
         return [one(str(value)) for value in values.to_pylist()]
 
-    monkeypatch.setattr(rows_fingerprint, "_format_cells", as_before)
+    monkeypatch.setattr(row_digest, "_format_cells", as_before)
     with pytest.raises(AssertionError):
         test_28_numbers_that_differ_have_other_fingerprints()
     with pytest.raises(AssertionError):

@@ -21,9 +21,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from privsyn.sources import csv_lines
-from privsyn.sources.csv_lines import LineReader
-from privsyn.sources.file_source import FileSource
+from privsyn.sources import file_source
+from privsyn.sources.file_source import FileSource, LineReader
 from privsyn.sources.private_table import LEFT_OUT, Note, check_valid_text, ignore_repairs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
@@ -72,8 +71,8 @@ def test_21_each_line_is_read_alone(file: list[bytes], end: bytes, width: int) -
 @given(files, ends, st.integers(1, 9))
 def test_21_wherever_blocks_are_cut(file: list[bytes], end: bytes, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_lines, "_BLOCK", block)
-        patch.setattr(csv_lines, "MAX_LINE_BYTES", 2 * block)
+        patch.setattr(file_source, "_BLOCK", block)
+        patch.setattr(file_source, "MAX_LINE_BYTES", 2 * block)
         assert_lines_are_read_alone(file, end)
 
 
@@ -142,7 +141,7 @@ def test_21_a_line_changes_one_row_of_codes_at_most_however_fields_are_written(
         return [tuple(row.values()) for rows in made for row in rows]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_lines, "_BLOCK", 40 * cut)
+        patch.setattr(file_source, "_BLOCK", 40 * cut)
         whole, each = codes(file), [codes([line]) for line in file]
     assert all(len(rows) <= 1 for rows in each)
     assert whole == [row for rows in each for row in rows]
@@ -186,7 +185,7 @@ class Counted(LineReader):
             batch = self._parse_lines(block, self._checked)
         except pa.ArrowInvalid:
             return None
-        return batch if batch.num_rows == csv_lines._count_lines(block) else None
+        return batch if batch.num_rows == file_source._count_lines(block) else None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def test_21_mutant_a_pattern_that_does_not_see_an_open_mark(monkeypatch: pytest.
     class Even:
         fullmatch = staticmethod(lambda line: line.count(b",") == 2 and line.count(b'"') % 2 == 0)
 
-    monkeypatch.setattr(csv_lines, "_build_record_pattern", lambda fields, delimiter, quote: Even)
+    monkeypatch.setattr(file_source, "_build_record_pattern", lambda fields, delimiter, quote: Even)
     with pytest.raises((AssertionError, pa.ArrowInvalid)):
         assert_lines_are_read_alone(file, b"\n")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import open_source
-from privsyn.specs.dictionary_process import parse_dictionary
+from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.specs.draft import draft, format_scalar
 from privsyn.specs.spec_file import load_spec, parse_spec
 from privsyn.specs.yaml_file import parse_yaml

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from privsyn.base.data_url import is_url
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
+from privsyn.base.places import expand_path, is_url
 from privsyn.base.settings import load_settings
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec

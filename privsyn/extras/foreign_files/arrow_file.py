@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from privsyn.sources.private_table import Note
-from privsyn.sources.readers.reader import Reader, refuse_damaged
+from privsyn.sources.reader import Reader, refuse_damaged
 
 
 class ArrowFileReader(Reader):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.places import DataUrl
 from privsyn.data_contracts.columns import Column
-from privsyn.sources.readers.reader import Connector, Reader, check_file
+from privsyn.sources.reader import Connector, Reader, check_file
 
 
 def _open_arrow(place: DataUrl | Path, columns: Mapping[str, Column] | None) -> Reader:

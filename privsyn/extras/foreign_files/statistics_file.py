@@ -20,7 +20,7 @@ import pyarrow as pa
 from privsyn.base.registry import need_package
 from privsyn.extras.foreign_files.known_formats import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
 from privsyn.sources.private_table import NOT_UTF8, Note
-from privsyn.sources.readers.reader import Reader, refuse_damaged
+from privsyn.sources.reader import Reader, refuse_damaged
 
 _SPSS = (".sav", ".zsav")
 _BYTES = "LATIN1"

@@ -21,7 +21,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.registry import need_package
 from privsyn.extras.foreign_files.known_formats import refuse_large_unpacked
 from privsyn.sources.private_table import Note
-from privsyn.sources.readers.reader import Reader, refuse_damaged
+from privsyn.sources.reader import Reader, refuse_damaged
 
 MAX_UNPACKED = 4_000_000_000
 """Bytes that the parts of a workbook may unpack to: a sheet of a million rows has less."""

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
+from privsyn.base.places import expand_path, resolve_place
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.extras.itemsets.itemset_spec import ItemsetSpec, ListLayout, PairsLayout

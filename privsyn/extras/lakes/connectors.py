@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.places import DataUrl
 from privsyn.data_contracts.columns import Column
 from privsyn.extras.lakes.lake import DeltaReader, IcebergReader
-from privsyn.sources.readers.reader import Connector, Reader
+from privsyn.sources.reader import Connector, Reader
 
 
 def _open_table(place: DataUrl | Path, columns: Mapping[str, Column] | None) -> Reader:

@@ -14,11 +14,11 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.registry import need_package
 from privsyn.sources.private_table import BY_A_VALUE, Note
-from privsyn.sources.readers.reader import AGAIN, ErrorPattern, Reader, translate_errors
+from privsyn.sources.reader import AGAIN, ErrorPattern, Reader, translate_errors
 
 _BUFFER = 1 << 20
 _DAMAGED = ErrorPattern("", f"cannot be read to its end {BY_A_VALUE}", "Look whether its files are all there")

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.wording import mention
 from privsyn.storage.stores import StoredFile
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.places import DataUrl
 from privsyn.extras.stores.objects import make_store_error, open_filesystem, translate_store_errors
 from privsyn.storage.released_files import check_released_file, read_manifest
 from privsyn.storage.released_root import is_released_name

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.places import DataUrl
 from privsyn.base.registry import need_package
 
 _BLOCK = 1 << 18

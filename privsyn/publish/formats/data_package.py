@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.publish.formats.csv_file import CsvStyle, choose_style
 from privsyn.publish.formats.described import DescribedRelease, add_unmeasured, format_meaning, get_kind
-from privsyn.publish.formats.linked_files import (
+from privsyn.publish.formats.tables import (
+    CsvStyle,
+    choose_style,
     describe_linked_column,
     get_published_spec,
     list_linked_ranges,

@@ -16,9 +16,8 @@ import pyarrow as pa
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import list_computed_columns
 from privsyn.data_contracts.spec_checks import list_named_columns
-from privsyn.specs.advice import arithmetic, dependencies, implications, orders
-from privsyn.specs.advice.columns import AdviceColumn, build_columns
-from privsyn.specs.advice.finding import Finding
+from privsyn.specs.advice import implications, numbers
+from privsyn.specs.advice.columns import AdviceColumn, Finding, build_columns
 
 LEAST_ROWS = 100
 """Smallest number of rows that are searched."""
@@ -74,21 +73,21 @@ class _Search:
     def run(self) -> Iterator[Finding]:
         """Yield findings that compute a column, then findings that forbid rows."""
         columns = self._columns
-        yield from self._take_computing(dependencies.find_parts(columns))
-        yield from self._take_computing(dependencies.find_bands(columns))
-        yield from self._take_relations(arithmetic.find_pairs(columns))
-        yield from self._take_relations(arithmetic.find_durations(columns))
+        yield from self._take_computing(implications.find_parts(columns))
+        yield from self._take_computing(implications.find_bands(columns))
+        yield from self._take_relations(numbers.find_pairs(columns))
+        yield from self._take_relations(numbers.find_durations(columns))
         measured = [c for c in columns if c.name not in self._sources]
-        yield from self._take_relations(arithmetic.find_triples(measured))
+        yield from self._take_relations(numbers.find_triples(measured))
         yield from self._find_lookups()
         for finding in implications.find_dummies(columns):
             if not self._is_stated(finding.columns) and not self._sources.keys() & {*finding.columns}:
                 self._sources |= {name: set() for name in finding.columns}
                 self._stated |= _pair_names(finding.columns)
                 yield finding
-        for low, high in orders.find_orders(columns):
+        for low, high in numbers.find_orders(columns):
             if frozenset((low.name, high.name)) not in self._stated:
-                yield orders.describe_order(low, high)
+                yield numbers.describe_order(low, high)
         if self._compares:
             yield from self._find_near_dates()
         conditions = implications.list_conditions(columns)
@@ -96,24 +95,24 @@ class _Search:
         yield from implications.describe_exclusions(exclusions, self._rows)
 
     def _find_lookups(self) -> Iterator[Finding]:
-        pairs = dependencies.find_dependencies(self._columns)
+        pairs = implications.find_dependencies(self._columns)
         open_pairs = [(a, b) for a, b in pairs if frozenset((a.name, b.name)) not in self._stated]
         self._stated |= {frozenset((a.name, b.name)) for a, b in pairs}
-        for first, followers, mutual in dependencies.reduce_dependencies(open_pairs):
+        for first, followers, mutual in implications.reduce_dependencies(open_pairs):
             free = [c for c in followers if self._may_compute(c.name, {first.name})]
             if free:
                 self._sources |= {c.name: {first.name} for c in free}
                 self._stated |= _pair_names(c.name for c in free)
-                yield dependencies.describe_dependency(first, free, mutual)
+                yield implications.describe_dependency(first, free, mutual)
 
     def _find_near_dates(self) -> Iterator[Finding]:
         tied = {*self._sources} | {name for names in self._ruled for name in names if len(names) > 2}
         compared = {name for pair in (*self._spec.compare, *self._spec.together) for name in pair}
         computed = {*list_computed_columns(self._spec.rules)}
-        yield from orders.find_near_dates(self._columns, tied | compared | computed)
+        yield from numbers.find_near_dates(self._columns, tied | compared | computed)
 
-    def _take_relations(self, relations: Iterable[arithmetic.ArithmeticRelation]) -> Iterator[Finding]:
-        described = (arithmetic.describe_relation(relation, self._rows) for relation in relations)
+    def _take_relations(self, relations: Iterable[numbers.ArithmeticRelation]) -> Iterator[Finding]:
+        described = (numbers.describe_relation(relation, self._rows) for relation in relations)
         yield from self._take_computing(finding for finding in described if finding is not None)
 
     def _take_computing(self, findings: Iterable[Finding]) -> Iterator[Finding]:

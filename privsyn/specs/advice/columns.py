@@ -1,10 +1,10 @@
-"""Columns of private rows as arrays, to search for relations.  All of it is PRIVATE."""
+"""Columns of private rows as arrays, to search for relations, and a relation that was found.  All of it is PRIVATE."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from keyword import iskeyword
 from typing import Any
@@ -24,6 +24,7 @@ from privsyn.data_contracts.columns import (
 )
 from privsyn.data_contracts.rule_language import CONSTANTS, COUNT, FUNCTIONS, NEIGHBOURS
 from privsyn.data_contracts.rules import infer_type
+from privsyn.specs.draft import TODO, format_flow
 from privsyn.tasks.codecs import Codec
 
 Floats = NDArray[np.float64]
@@ -39,6 +40,9 @@ DAY = 86_400.0
 
 _PLAIN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _RESERVED = frozenset((*CONSTANTS, *FUNCTIONS, COUNT, *NEIGHBOURS))
+
+RULE = "rules"
+COMPARE = "compare"
 
 
 class RowSample:
@@ -200,3 +204,36 @@ def pair_columns(columns: Collection[AdviceColumn]) -> Iterator[tuple[AdviceColu
     """Yield every ordered pair of two columns."""
     for first in columns:
         yield from ((first, second) for second in columns if second is not first)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """PRIVATE: a relation in the rows.
+
+    ``kind``: dependency, order, implication, arithmetic, band, one_of or compare; ``columns``: its columns;
+    ``sentence``: without a full stop; ``section``: section of the spec for the relation; ``content``: entry for that
+    section, JSON-ready, with ``TODO`` to fill in.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    sentence: str = field(repr=False)
+    section: str = field(repr=False)
+    content: Any = field(repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding, JSON-ready; PRIVATE."""
+        return {"kind": self.kind, "columns": list(self.columns), "sentence": self.sentence, "yaml": self.as_yaml()}
+
+    def as_yaml(self) -> str:
+        """Return the entry as YAML, to paste into the list ``section`` of a spec."""
+        if not isinstance(self.content, Mapping):
+            return f"  - {format_flow(self.content)}"
+        lines = [f"{name}: {format_flow(value)}" for name, value in self.content.items()]
+        lines = [line.replace(f'"{TODO}"', TODO) for line in lines]
+        return "\n".join([f"  - {lines[0]}", *(f"    {line}" for line in lines[1:])])
+
+
+def make_rule(kind: str, columns: tuple[str, ...], sentence: str, **content: Any) -> Finding:
+    """Return a finding with the rule for it, whose source is a TODO."""
+    return Finding(kind, columns, sentence, RULE, {**content, "source": TODO})

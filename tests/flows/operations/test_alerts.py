@@ -41,13 +41,11 @@ from privsyn.flows.states import (
     RELEASE_FLOWS,
 )
 from privsyn.ledgers.ledger import Ledger
-from privsyn.server import alert_service, missed_periods
+from privsyn.server import alert_service, scheduled_releases
 from privsyn.server.alert_service import AlertService
-from privsyn.server.alerts import Alert
-from privsyn.server.known_data_sets import read_names_in_ledger
-from privsyn.server.lost_runs import RESTART, was_cancelled
-from privsyn.server.notifications import ON_SERVER, Addressee
-from privsyn.server.work_pool import close_pool
+from privsyn.server.alerts import ON_SERVER, Addressee, Alert
+from privsyn.server.scheduled_releases import read_names_in_ledger
+from privsyn.server.work_pool import RESTART, close_pool, was_cancelled
 
 PAGE = "http://page.example"
 
@@ -436,14 +434,14 @@ def hourly(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hourly]:
     made = Hourly(desk.client, deployment)
     long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
     monkeypatch.setattr(alert_service, "read_released_periods", lambda _: set(made.released))
-    deployed = missed_periods.read_deployed
+    deployed = scheduled_releases.read_deployed
 
     def read_deployed(client: SyncPrefectClient) -> Iterator[Any]:
         for name, one in deployed(client):
             one.schedules = [schedule.model_copy(update={"updated": long_ago}) for schedule in one.schedules]
             yield name, one
 
-    monkeypatch.setattr(missed_periods, "read_deployed", read_deployed)
+    monkeypatch.setattr(scheduled_releases, "read_deployed", read_deployed)
     yield made
     desk.client.delete_deployment(deployment)
 

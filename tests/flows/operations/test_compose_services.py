@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from ruamel.yaml import YAML
 
 from privsyn.ledgers.ledger import Ledger
-from privsyn.server.starter_files import write_starter_files
+from privsyn.server.deployments_file import write_starter_files
 from tests.support import postgres
 from tests.support.places import ROOT
 from tests.support.prefect_ui import find_free_port

@@ -14,8 +14,8 @@ from prefect.client.schemas.responses import DeploymentResponse
 from ruamel.yaml import YAML
 
 from privsyn.base.settings import Settings
+from privsyn.server.deployments_file import write_starter_files
 from privsyn.server.registration import register
-from privsyn.server.starter_files import write_starter_files
 
 NAMES = ("release/gss-weekly", "scheduled-release/gss-monthly", "budget-report/all-data-sets", "release/any-table")
 

@@ -13,13 +13,14 @@ from prefect.exceptions import ObjectNotFound
 
 from privsyn.base.errors import RequestError
 from privsyn.server.alert_service import send_by_block
-from privsyn.server.alerts import KINDS, Alert
-from privsyn.server.notifications import (
+from privsyn.server.alerts import (
     BLOCK,
     EARLIER,
+    KINDS,
     ON_SERVER,
     VARIABLE,
     Addressee,
+    Alert,
     describe,
     read_addressee,
     set_up,

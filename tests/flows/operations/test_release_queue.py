@@ -20,7 +20,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.policy import Every
 from privsyn.flows.schedule import scheduled_release
 from privsyn.server.backfill_runs import find_deployment
-from privsyn.server.release_queue import HELD, RETRY_PAUSES, SKIPPED, ReleaseQueue
+from privsyn.server.scheduled_releases import HELD, RETRY_PAUSES, SKIPPED, ReleaseQueue
 
 LENGTHS: tuple[Every, ...] = ("day", "month")
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)

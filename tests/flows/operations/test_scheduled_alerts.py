@@ -25,9 +25,9 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.compare import compare
 from privsyn.flows.schedule import scheduled_release
-from privsyn.server.lost_runs import RUN
-from privsyn.server.notifications import VARIABLE, set_up
-from privsyn.server.release_queue import SKIPPED
+from privsyn.server.alerts import VARIABLE, set_up
+from privsyn.server.scheduled_releases import SKIPPED
+from privsyn.server.work_pool import RUN
 from tests.support import prefect_ui
 from tests.support.releases import FEW
 from tests.support.specs import make_spec, people

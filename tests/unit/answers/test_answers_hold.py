@@ -12,16 +12,14 @@ import pytest
 
 from privsyn.answers import counted
 from privsyn.answers.best_linear import estimate_best_linear
-from privsyn.answers.cell_weights import ColumnCells
+from privsyn.answers.cells import ColumnCells
 from privsyn.answers.conditions import read_condition
-from privsyn.answers.correlations import answer_correlations
 from privsyn.answers.counted import _bound_shares, answer_counts, answer_means, answer_shares
-from privsyn.answers.model_bounds import compute_bounds
-from privsyn.answers.quantiles import answer_quantiles
+from privsyn.answers.number_columns import answer_correlations, answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
 from privsyn.answers.simulated import answer_function, answer_regression
-from privsyn.answers.synthetic_rows import select_rows, sum_rows
+from privsyn.answers.unmeasured import compute_bounds, select_rows, sum_rows
 from privsyn.base.errors import RequestError
 from tests.support.answered import released, spec, table
 from tests.support.repeated_noise import renew

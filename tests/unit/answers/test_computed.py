@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.coverage import MemoryCounts
-from privsyn.answers.cell_weights import ColumnCells
-from privsyn.answers.computed import list_levels
+from privsyn.answers.cells import ColumnCells, list_levels
 from privsyn.answers.questions import Questions
 from privsyn.base.errors import RequestError
 from tests.support.answered import COLUMNS, released, table

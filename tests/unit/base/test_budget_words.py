@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
+from privsyn.base.wording import describe_epsilon, describe_use, format_share
 
 
 @pytest.mark.parametrize(

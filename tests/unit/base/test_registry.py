@@ -15,15 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn.base import registry
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
+from privsyn.base.places import DataUrl
 from privsyn.base.registry import find_parts, load_part, load_parts, need_package
 from privsyn.cli import app
 from privsyn.evaluation.comparison import compare_methods
 from privsyn.evaluation.comparison.method import Method
 from privsyn.evaluation.scores import check_packages
-from privsyn.sources.readers.reader import Connector
+from privsyn.sources.reader import Connector
 from privsyn.sources.stream_source import is_streamed
 from privsyn.storage.released_files import find_kind
 from tests.support.places import ROOT

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from privsyn.base.settings import PREFIX, Settings
 from privsyn.cli import app
-from privsyn.server.notifications import VARIABLE
+from privsyn.server.alerts import VARIABLE
 from tests.support.places import ROOT
 
 CONTAINERFILE = ROOT / "deployments" / "Containerfile"

@@ -22,10 +22,10 @@ import privsyn
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import LookDescription
-from privsyn.flows.run_page.show import format_certificate_page
+from privsyn.flows.run_page import format_certificate_page
 from privsyn.pipelines.one_shot import JOINT_COUNTS, SINGLE_COUNTS
 from privsyn.pipelines.registry import plan_release
-from privsyn.publish.related_pairs import (
+from privsyn.publish.release_note import (
     MOST_LINES,
     RelatedPair,
     _compute_chance,

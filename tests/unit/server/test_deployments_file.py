@@ -13,10 +13,9 @@ from ruamel.yaml import YAML
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.server import deployments_file
-from privsyn.server.deployments_file import read_deployments
+from privsyn.server.deployments_file import DEPLOYMENTS, read_deployments, write_starter_files
 from privsyn.server.environment import Address
 from privsyn.server.registration import register
-from privsyn.server.starter_files import DEPLOYMENTS, write_starter_files
 from tests.support.commands import privsyn
 from tests.support.places import ROOT
 

@@ -13,8 +13,7 @@ import pytest
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.server import server_and_worker as programs
-from privsyn.server.environment import Address
-from privsyn.server.private_home import make_home_private
+from privsyn.server.environment import Address, make_home_private
 from privsyn.server.server_and_worker import Programs, run_server, run_worker
 
 

@@ -12,8 +12,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
-from privsyn.sources.csv_lines import NOT_A_NUMBER, parse_numbers
-from privsyn.sources.file_source import FileSource
+from privsyn.sources.file_source import NOT_A_NUMBER, FileSource, parse_numbers
 from tests.support.specs import make_spec
 
 NUMBER = {"kind": "number", "min": 0, "max": 10_000, "nullable": True}

@@ -16,8 +16,7 @@ import pytest
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import CsvOptions, ReleaseSpec
-from privsyn.sources.csv_lines import MAX_LINE_BYTES
-from privsyn.sources.file_source import FileSource
+from privsyn.sources.file_source import MAX_LINE_BYTES, FileSource
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.storage.table_files import read_csv_header
 from privsyn.tasks.codecs.encode_rows import Repairs

@@ -24,7 +24,7 @@ from privsyn.engine.request import Request
 from privsyn.sources import memory_source
 from privsyn.sources.memory_source import iterate_canonical_bytes, read_objects
 from privsyn.sources.open_source import open_source
-from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
+from privsyn.sources.row_digest import compute_rows_fingerprint
 from privsyn.specs.misread import find_odd_texts
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import parsing, plan

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.sources import rows_fingerprint
-from privsyn.sources.row_digest import RowDigest
-from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
+from privsyn.sources import row_digest
+from privsyn.sources.row_digest import RowDigest, compute_rows_fingerprint
 
 KEY = b"a key that nobody else may know "
 
@@ -118,5 +117,5 @@ def test_what_is_compared_with_public_inputs_is_keyed(monkeypatch: pytest.Monkey
 
     before = compute()
     assert compute() == before and before[0] == 2
-    monkeypatch.setattr(rows_fingerprint, "_KEY", KEY)
+    monkeypatch.setattr(row_digest, "_KEY", KEY)
     assert compute()[1] != before[1]

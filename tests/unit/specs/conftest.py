@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from privsyn.specs import draft
-from privsyn.specs.dictionary_process import parse_dictionary
+from privsyn.specs.dictionaries import parse_dictionary
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ import pytest
 
 from privsyn.base.errors import RequestError
 from privsyn.extras.foreign_files.codebooks import sheets
-from privsyn.specs import dictionary_process
-from privsyn.specs.dictionary_process import parse_dictionary, read_dictionary
+from privsyn.specs import dictionaries
+from privsyn.specs.dictionaries import parse_dictionary, read_dictionary
 from tests.support.codebooks import SHEET, write_stata
 from tests.support.examples import keep_first
 from tests.support.places import ROOT
@@ -101,7 +101,7 @@ def test_where_a_limit_is_met_one_sentence_says_so(
             for part, content in parts.items():
                 book.writestr(part, content)
         assert path.stat().st_size < 1_000_000
-    monkeypatch.setattr(dictionary_process, limit, most)
+    monkeypatch.setattr(dictionaries, limit, most)
     with pytest.raises(
         RequestError, match=r"cannot be read within \d+ seconds of work and \d+ GiB of memory"
     ) as caught:
@@ -123,7 +123,7 @@ def test_a_script_without_a_guard_may_draft(tmp_path: Path) -> None:
 
 
 def test_the_process_loads_little() -> None:
-    loaded = "import sys, privsyn.specs.dictionary_process as d; d.load_part('codebooks', '.xml'); print(*sys.modules)"
+    loaded = "import sys, privsyn.specs.dictionaries as d; d.load_part('codebooks', '.xml'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     heavy = {"numba", "opendp", "prefect", "pandas", "pyarrow", "scipy", "sqlalchemy", "great_expectations"}
     assert heavy & set(done.stdout.split()) == set()

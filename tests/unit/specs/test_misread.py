@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 
 from privsyn.evaluation.details import MISREAD_BIN, ColumnReading, add_misread
 from privsyn.sources.private_table import LEFT_OUT
-from privsyn.specs.likely_cures import suggest_cures
-from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns
+from privsyn.specs.misread import (
+    count_repaired_rows,
+    find_odd_texts,
+    list_meant_repairs,
+    list_misread_columns,
+    suggest_cures,
+)
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.encode_rows import NO_RECORD, NOT_KEPT, Repairs
 from tests.support.examples import choose_example_count

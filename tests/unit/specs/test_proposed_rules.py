@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from privsyn.specs.dictionaries import Facts, propose_rules
 from privsyn.specs.draft import draft as draft_text
-from privsyn.specs.facts import Facts
-from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.places import ROOT
 

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn.base import registry
-from privsyn.base.data_url import DataUrl, is_files_url, is_object_url
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl, is_files_url, is_object_url
 from privsyn.cli import app
 from privsyn.sources.open_source import open_source
 from privsyn.storage.stores import CopiedFolder, StoredFile, check_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privsyn.specs.facts import Dictionary, Facts, format_value, list_values, pick
+from privsyn.specs.dictionaries import Dictionary, Facts, format_value, list_values, pick
 
 _KINDS = {
     "integer": "integer",

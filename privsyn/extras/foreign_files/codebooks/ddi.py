@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.registry import need_package
-from privsyn.specs.facts import (
+from privsyn.specs.dictionaries import (
     Dictionary,
     Facts,
     bound_of,

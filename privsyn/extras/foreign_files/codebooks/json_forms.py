@@ -14,7 +14,7 @@ from typing import Any
 
 from privsyn.base.errors import RequestError
 from privsyn.extras.foreign_files.codebooks import croissant_fields
-from privsyn.specs.facts import Dictionary, Facts, bound_of, format_value, list_values, pick
+from privsyn.specs.dictionaries import Dictionary, Facts, bound_of, format_value, list_values, pick
 
 FORMS = (
     "as JSON the shared form (`columns` with `kind`, `min`, `max`, `values`), a Frictionless Table Schema or Data "

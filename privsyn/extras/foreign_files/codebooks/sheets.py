@@ -12,7 +12,7 @@ from typing import Any
 from privsyn.base.errors import RequestError
 from privsyn.base.registry import make_missing_error
 from privsyn.extras.foreign_files.known_formats import refuse_large_unpacked
-from privsyn.specs.facts import (
+from privsyn.specs.dictionaries import (
     Dictionary,
     Facts,
     bound_of,

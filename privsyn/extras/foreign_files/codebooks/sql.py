@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.registry import need_package
-from privsyn.specs.facts import (
+from privsyn.specs.dictionaries import (
     Dictionary,
     Facts,
     format_value,

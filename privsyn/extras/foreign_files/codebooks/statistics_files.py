@@ -12,7 +12,7 @@ from typing import Any
 
 from privsyn.base.registry import need_package
 from privsyn.extras.foreign_files.known_formats import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
-from privsyn.specs.facts import (
+from privsyn.specs.dictionaries import (
     Dictionary,
     Facts,
     bound_of,

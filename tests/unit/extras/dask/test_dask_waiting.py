@@ -17,7 +17,7 @@ import pytest
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.settings import Settings
-from privsyn.counting.part_files import PartFile
+from privsyn.counting.engine import PartFile
 from privsyn.extras.dask import dask_engine
 from privsyn.extras.dask.dask_engine import DaskEngine
 

@@ -14,7 +14,7 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.extras.foreign_files.codebooks import statistics_files
 from privsyn.pipelines.registry import plan_release
-from privsyn.specs.dictionary_process import parse_dictionary
+from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.specs.draft import draft
 from privsyn.specs.spec_file import find_todos, parse_spec
 from privsyn.specs.yaml_file import parse_yaml

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.specs.dictionary_process import parse_dictionary
-from privsyn.specs.facts import Dictionary
+from privsyn.specs.dictionaries import Dictionary, parse_dictionary
 
 
 def load(tmp_path: Path, content: Any, table: str = "table") -> Dictionary:

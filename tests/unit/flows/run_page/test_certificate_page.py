@@ -16,8 +16,8 @@ from privsyn.base.errors import ContractError
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.engine.request import Request
-from privsyn.flows.run_page import show
-from privsyn.flows.run_page.show import (
+from privsyn.flows import run_page
+from privsyn.flows.run_page import (
     LEFT,
     OTHERS,
     THIS,
@@ -28,7 +28,7 @@ from privsyn.flows.run_page.show import (
     format_files_page,
     read_budget,
 )
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.audit import DatasetSummary
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.release_note import list_looks
@@ -107,10 +107,10 @@ def test_a_broken_contract_whose_page_cannot_be_made_hides_no_error(
     def fail(**named: object) -> None:
         raise ConnectionError("no server")
 
-    monkeypatch.setattr(show, "FlowRunContext", SimpleNamespace(get=lambda: True))
-    monkeypatch.setattr(show, "get_run_logger", lambda: logging.getLogger("run"))
-    monkeypatch.setattr(show, "create_table_artifact", fail)
-    show.show_broken_contract("people", ContractError("it breaks its contract", failures=[{"column": "a"}]))
+    monkeypatch.setattr(run_page, "FlowRunContext", SimpleNamespace(get=lambda: True))
+    monkeypatch.setattr(run_page, "get_run_logger", lambda: logging.getLogger("run"))
+    monkeypatch.setattr(run_page, "create_table_artifact", fail)
+    run_page.show_broken_contract("people", ContractError("it breaks its contract", failures=[{"column": "a"}]))
     assert "broken contract of the run is not shown (ConnectionError)" in caplog.text
 
 

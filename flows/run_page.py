@@ -1,8 +1,12 @@
-"""The artifacts on a release's run page.
+"""A release's page in Prefect's UI: note, certificate, budget, files, overview, and the progress of long steps.
 
-Everything shown is released, in the public spec or in the ledger.  Nothing here may fail a release, which is complete,
-published and paid for by then; only an error's type is logged.  The budget is a bar and a table: other releases, this
-one, and the rest of the cap.
+Belongs here: Prefect artifacts and their words and pictures.  Does not belong here: any figure that is not released, in
+the public spec or in the ledger.  Nothing here may fail a release, which is complete, published and paid for by then;
+only an error's type is logged.  The budget is a bar and a table: other releases, this one, and the rest of the cap.
+
+A release step reports answered and planned queries, and a postprocess step its iterations; both are public.  Progress
+through private rows would reveal their number, so a transform step's bar jumps from 0 to 100 at the end.  The run time
+shows anyway that a step is long; the promise does not cover it.
 """
 
 from __future__ import annotations
@@ -11,10 +15,15 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from typing import cast
+from uuid import UUID
 
 import pyarrow.parquet as pq
 from prefect import get_run_logger
@@ -22,34 +31,51 @@ from prefect.artifacts import (
     create_image_artifact,
     create_link_artifact,
     create_markdown_artifact,
+    create_progress_artifact,
     create_table_artifact,
+    update_progress_artifact,
 )
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
-from privsyn.base.budget_words import format_share
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import format_share
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
+from privsyn.engine.step import Step
 from privsyn.engine.step_tables import StepRefs, read_verdicts
 from privsyn.flows.metrics import note_success
 from privsyn.flows.private_errors import FORM
 from privsyn.flows.states import describe_budget
-from privsyn.ledgers.audit import Entry, charge_states
-from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
+from privsyn.ledgers.audit import AT_CAP_DELTA, DatasetSummary, Entry, charge_states
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
-from privsyn.publish.formats.linked_files import list_linked_tables, name_linked_file
+from privsyn.publish.formats.tables import list_linked_tables, name_linked_file
 from privsyn.publish.markdown import render_note
-from privsyn.publish.related_pairs import NAME, draw_picture, make_data_uri
-from privsyn.publish.release_note import Looks, list_looks
+from privsyn.publish.release_note import NAME, Looks, draw_picture, list_looks, make_data_uri
 from privsyn.storage.released_files import read_manifest
 
 ROWS_OF_CARD = 5
 """How many of its rows the card of a table shows."""
+
+BAR_AFTER_SECONDS = 1.0
+"""Seconds until a step is long enough for a bar."""
+
+BAR_EVERY_SECONDS = 2.0
+"""Seconds between two movements of it."""
+
+_CLOSING = 5.0
+"""Seconds that the end of a step waits for a slow server, at most."""
+
+UNITS = {
+    StepKind.RELEASE: "queries answered",
+    StepKind.POSTPROCESS: "iterations done",
+    StepKind.TRANSFORM: "it goes through private rows, so how far it is stays unsaid",
+}
 
 
 def format_artifact_key(kind: str, dataset: str) -> str:
@@ -358,3 +384,67 @@ def draw_bar_uri(budget: BudgetShares) -> str:
         f'<rect width="{_WIDTH}" height="{_BAR}" fill="none" stroke="#555"/>{"".join(legend)}</svg>'
     )
     return "data:image/svg+xml;base64," + b64encode(picture.encode()).decode("ascii")
+
+
+def delete_bar(artifact: UUID) -> None:
+    """Remove a bar from the run's page."""
+    with get_client(sync_client=True) as client:
+        client.delete_artifact(artifact)
+
+
+class StepProgress:
+    """A context around a step's task; its bar, if any, belongs to the flow run in which it is entered.
+
+    On the run's graph, a task run's bar covers the names of neighbouring steps, and a run's bar the lowest names.  So a
+    bar is deleted when its step succeeds.  A separate thread talks to the server; the step only sets a number.  Nothing
+    here fails a step.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self._step, self._percent = step, 0.0
+        self._done, self._ended_well = Event(), False
+        self._thread = Thread(target=copy_context().run, args=(self._show,), daemon=True)
+
+    def report(self, step: str, done: int, total: int) -> None:
+        """Record the step's progress, unless it depends on private rows."""
+        if self._step.kind is not StepKind.TRANSFORM and total > 0:
+            self._percent = 100.0 * min(done / total, 1.0)
+
+    def __enter__(self) -> StepProgress:
+        """Start to wait until the step counts as long."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Show the end of the bar, if any, and remove it; a failed step's bar stays."""
+        if error is None:
+            self._percent, self._ended_well = 100.0, True
+        self._done.set()
+        self._thread.join(_CLOSING)
+
+    def _show(self) -> None:
+        if self._done.wait(BAR_AFTER_SECONDS):
+            return
+        try:
+            artifact, shown = self._begin(), 0.0
+            while not self._done.wait(BAR_EVERY_SECONDS):
+                shown = self._move(artifact, shown)
+            self._move(artifact, shown)
+            if self._ended_well:
+                delete_bar(artifact)
+        except Exception as error:  # a bar is not worth a step
+            get_run_logger().warning("The progress of %s is not shown (%s).", self._step.title, type(error).__name__)
+
+    def _begin(self) -> UUID:
+        begun = create_progress_artifact(
+            progress=0.0,
+            key=f"progress-{self._step.name.replace('_', '-').lower()}",
+            description=f"{self._step.title}: {UNITS[self._step.kind]}",
+        )
+        return cast(UUID, begun)  # a coroutine only where an event loop runs
+
+    def _move(self, artifact: UUID, shown: float) -> float:
+        percent = self._percent
+        if percent != shown:
+            update_progress_artifact(artifact, percent)
+        return percent

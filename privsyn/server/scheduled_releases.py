@@ -1,11 +1,19 @@
-"""The queue of scheduled releases: run only the latest, in order, none of a paused schedule, and retry crashed ones.
+"""Scheduled releases: the deployments that make them, the queue of their runs, and the periods that are missed.
 
+**Data sets** are known from deployments and the ledger before any of their runs has ended.
+Their series begin at 0, so that Prometheus sees the first failure as an increase.  Only names are read, no rows.
+
+**The queue** runs only the latest, in order, none of a paused schedule, and retries crashed ones.
 Prefect itself runs everything that is due, several at once and in any order, and runs that wait for a slot survive a
 pause.  Runs started by people or programs are left alone.
+
+**Missed periods** are scheduled and not released, found from schedules and the ledger.
+A trigger leaves no run if no server is running, so runs alone do not show all missed periods.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,14 +24,18 @@ from uuid import UUID
 
 from privsyn.base.calendar_periods import check_period, name_period
 from privsyn.base.errors import PrivsynError
-from privsyn.flows.states import RELEASE_FLOWS
-from privsyn.server.lost_runs import find_state_before_crash
+from privsyn.base.settings import Settings
+from privsyn.flows.states import FAILURES, RELEASE_FLOWS, SCHEDULED_FLOW
+from privsyn.server.work_pool import find_state_before_crash
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import DeploymentSchedule, FlowRun
     from prefect.client.schemas.responses import DeploymentResponse
     from prefect.states import State
+
+
+PAGE_SIZE = 200
 
 RETRY_PAUSES = (timedelta(minutes=1), timedelta(minutes=10))
 """Pauses before each retry of a crashed scheduled release; after the last one, an alert is sent."""
@@ -40,7 +52,39 @@ HOLD = timedelta(minutes=2)
 SKIPPED, HELD = "Skipped", "AwaitingEarlierRun"
 """State names of a run replaced by a later one, and of a run that waits for an earlier one."""
 
-PAGE_SIZE = 200
+MOST_TRIGGERS = 1000
+"""Largest number of triggers of a schedule that are checked."""
+
+
+UNFINISHED = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
+"""State types of a run that may still release its period."""
+
+
+def read_all_deployments(client: SyncPrefectClient) -> Iterator[DeploymentResponse]:
+    """Yield every deployment of the server."""
+    offset = 0
+    while page := client.read_deployments(limit=PAGE_SIZE, offset=offset):
+        yield from page
+        offset += len(page)
+
+
+def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentResponse]]:
+    """Yield (data set, deployment) for every deployment with a spec."""
+    for deployment in read_all_deployments(client):
+        spec = (deployment.parameters or {}).get("spec")
+        name = spec.get("dataset") if isinstance(spec, dict) else None
+        if isinstance(name, str) and name:
+            yield name, deployment
+
+
+def read_names_in_ledger(settings: Settings) -> set[str]:
+    """Return the ledger's data sets; empty if there is no ledger or it cannot be read, which runs report."""
+    from privsyn.ledgers.ledger import Ledger
+
+    try:
+        return set(Ledger(settings.ledger, create=False).list_datasets())
+    except PrivsynError:
+        return set()
 
 
 @dataclass
@@ -226,3 +270,83 @@ def _explain_skipping(run: FlowRun, latest: FlowRun, deployment: DeploymentRespo
     dataset, _, period = name.partition(" ")
     later = f"A later run of its schedule is due ({latest.name}), and only the latest runs."
     return f"{later} Make it up with `privsyn backfill {dataset} --from {period} --to {period}`." if period else later
+
+
+def find_due_periods(client: SyncPrefectClient, since: datetime, until: datetime) -> dict[str, dict[str, bool]]:
+    """Return data set -> period -> whether a run of it failed, for scheduled releases due between the moments.
+
+    Deployments with an unfinished run, and periods that were due while their schedule was off, are left out.
+    """
+    found: dict[str, dict[str, bool]] = {}
+    for dataset, deployment in read_deployed(client):
+        if deployment.paused or client.read_flow(deployment.flow_id).name != SCHEDULED_FLOW:
+            continue
+        periods = list(_list_periods(deployment, since, until))
+        runs = _read_runs(client, deployment, since) if periods else []
+        if any(run.state_type in UNFINISHED and _is_before(run, until) for run in runs):
+            continue
+        failed = {_find_own_period(run, deployment) for run in runs if run.state_name in FAILURES}
+        found.setdefault(dataset, {}).update({period: period in failed for period in periods})
+    return found
+
+
+def read_released_periods(settings: Settings) -> set[tuple[str, str]] | None:
+    """Return (data set, period) of all released periods in the ledger; None if it cannot be read."""
+    from privsyn.ledgers.ledger import Ledger
+
+    try:
+        ledger = Ledger(settings.ledger, create=False)
+        return {(row.dataset, row.period) for row in ledger.periods() if row.released}
+    except PrivsynError:
+        return None
+
+
+def _list_periods(deployment: DeploymentResponse, since: datetime, until: datetime) -> Iterator[str]:
+    """Yield the distinct periods of a deployment's triggers between the moments, in order."""
+    seen = set()
+    for schedule in deployment.schedules:
+        zone = getattr(schedule.schedule, "timezone", None)
+        begins = max(filter(None, (since, schedule.updated)))
+        for moment in _list_triggers(schedule, begins, until) if schedule.active else ():
+            period = find_period({**deployment.parameters, **schedule.parameters}, moment, zone)
+            if period is not None and period not in seen:
+                seen.add(period)
+                yield period
+
+
+def _list_triggers(schedule: DeploymentSchedule, since: datetime, until: datetime) -> list[datetime]:
+    """Return the moments from ``since`` to ``until`` at which a schedule starts a run, by the server's computation."""
+    from prefect.server.schemas import schedules
+
+    known: dict[str, Any] = {
+        "CronSchedule": schedules.CronSchedule,
+        "IntervalSchedule": schedules.IntervalSchedule,
+        "RRuleSchedule": schedules.RRuleSchedule,
+    }
+    own = known[type(schedule.schedule).__name__].model_validate(schedule.schedule.model_dump())
+    if since >= until:
+        return []
+    return list(asyncio.run(own.get_dates(n=MOST_TRIGGERS, start=since, end=until)))
+
+
+def _read_runs(client: SyncPrefectClient, deployment: DeploymentResponse, since: datetime) -> list[FlowRun]:
+    """Return the runs of a deployment that were due after ``since``, including waiting runs."""
+    from prefect.client.schemas.filters import FlowRunFilter
+
+    runs: list[FlowRun] = []
+    of_deployment = {"deployment_id": {"any_": [str(deployment.id)]}, "expected_start_time": {"after_": since}}
+    while page := client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate(of_deployment), limit=PAGE_SIZE, offset=len(runs)
+    ):
+        runs += page
+    return runs
+
+
+def _is_before(run: FlowRun, moment: datetime) -> bool:
+    return run.expected_start_time is None or run.expected_start_time <= moment
+
+
+def _find_own_period(run: FlowRun, deployment: DeploymentResponse) -> str | None:
+    zones = [getattr(schedule.schedule, "timezone", None) for schedule in deployment.schedules]
+    zone = next(filter(None, zones), None)
+    return find_period(run.parameters, run.expected_start_time, zone) if run.expected_start_time else None

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.base.places import DataUrl
 from privsyn.data_contracts.columns import Column
 from privsyn.sources.private_table import BY_A_VALUE, Note
 
