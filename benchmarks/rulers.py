@@ -70,7 +70,7 @@ from benchmarks.rules import RULES, rules_of
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import find_names
-from privsyn.specs.spec_file import load_content
+from privsyn.specs.spec_file import load_any_spec
 
 HERE = Path(__file__).parent
 STORE = HERE / "rulers.jsonl"
@@ -152,7 +152,7 @@ def nist_spec(public: PublicTable, method: str, epsilon: float) -> ReleaseSpec:
     if method == PLAIN:
         return spec
     kept = [r for r in rules_of("national2019") if "never" in r and set(find_names(r["never"])) <= {*public.columns}]
-    return load_content({**spec.model_dump(exclude_unset=True), "rules": kept}, RULES)
+    return load_any_spec({**spec.model_dump(exclude_unset=True), "rules": kept}, folder=RULES)
 
 
 def read_report(folder: Path) -> tuple[dict[str, float], str]:

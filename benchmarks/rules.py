@@ -28,7 +28,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
-from privsyn.specs.spec_file import load_content
+from privsyn.specs.spec_file import load_any_spec
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.codecs.encode_rows import Batches, Repairs
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
@@ -75,7 +75,7 @@ def ruled_specs(name: str, epsilon: float = 1.0) -> dict[str, ReleaseSpec]:
         for column in content["columns"].values():
             if all(str(value).isdigit() for value in column.get("values", ["text"])):
                 column |= {"values": [int(value) for value in column["values"]], "unlisted": "auto"}
-    ruled = load_content({**content, "rules": rules}, RULES)
+    ruled = load_any_spec({**content, "rules": rules}, folder=RULES)
     return {WITHOUT: ReleaseSpec.model_validate(content), WITH: ruled}
 
 

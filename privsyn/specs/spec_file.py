@@ -145,53 +145,51 @@ AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
 
 
 def load_spec(path: Path) -> ReleaseSpec:
-    """Return the spec in the YAML file ``path``; a relative ``data`` is resolved from the spec's folder.
+    """Return the spec in the YAML file ``path``; its paths are relative to the spec's folder.
 
     Raises RequestError (exit 2) that names the file, line or field, and the cure; a ``TODO`` left from ``spec draft``
     is refused.  Reads only this file and the public tables that its rules, totals and prior name.
     """
-    path = Path(path)
-    spec = _validate(read_yaml(path), path.absolute().parent)
-    return with_public_inputs(spec)
+    return load_any_spec(Path(path))
 
 
-def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
+def load_any_spec(
+    spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None, folder: Path | None = None
+) -> ReleaseSpec:
     """Return the valid spec from a model, a mapping in the form of a YAML file, or the path of such a file.
 
-    ``changes``: section -> fields that replace the spec's (None: keep the spec's).  Raises RequestError that names
-    the field that is wrong or still a TODO.
+    ``changes``: section -> fields that replace the spec's (None: keep the spec's).  ``folder``: where the paths in a
+    model or a mapping begin (None: the working folder).  Raises RequestError that names the field that is wrong or
+    still a TODO.
     """
-    stated_changes = {
-        name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()
-    }
-    if isinstance(spec, Mapping):
-        content = to_plain_values(spec)
-    elif isinstance(spec, str | Path | ReleaseSpec):
-        loaded = spec if isinstance(spec, ReleaseSpec) else load_spec(Path(spec))
-        if not any(stated_changes.values()):
-            return loaded
-        content = loaded.model_dump(exclude_unset=True)  # fields from the preset stay unset
-    else:
-        raise RequestError(
-            f"is of the type {type(spec).__name__}, not a spec",
-            "Hand over a draft or another mapping, a ReleaseSpec, or the path of a spec's YAML file",
-            "release.spec",
-        )
-    for name, fields in stated_changes.items():
-        section = content.get(name)
+    stated = {name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()}
+    if isinstance(spec, ReleaseSpec) and folder is None and not any(stated.values()):
+        return spec
+    document = _open_document(spec)
+    for name, fields in stated.items():
+        section = document.content.get(name)
         if fields:
-            content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return load_content(content)
+            document.content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
+            for field in fields:
+                document.lines.pop((name, field), None)
+    own_folder = Path(spec).absolute().parent if isinstance(spec, str | Path) else Path()
+    valid = _validate(document, folder or own_folder)
+    return with_public_inputs(valid)
 
 
-def load_content(content: Mapping[str, Any], folder: Path | None = None) -> ReleaseSpec:
-    """Return the spec in a mapping in the form of a YAML file, with the public files that it names.
-
-    Its paths are relative to ``folder`` (None: the working folder).  Raises RequestError.
-    """
-    document = Document(deepcopy(to_plain_values(content)), {})
-    spec = _validate(document, folder or Path())
-    return with_public_inputs(spec)
+def _open_document(spec: AnySpec) -> Document:
+    """Return the content of a spec in any form, which may be changed, with the lines of a file."""
+    if isinstance(spec, str | Path):
+        return read_yaml(Path(spec))
+    if isinstance(spec, ReleaseSpec):
+        return Document(spec.model_dump(exclude_unset=True, by_alias=True), {})  # fields from the preset stay unset
+    if isinstance(spec, Mapping):
+        return Document(deepcopy(to_plain_values(spec)), {})
+    raise RequestError(
+        f"is of the type {type(spec).__name__}, not a spec",
+        "Hand over a draft or another mapping, a ReleaseSpec, or the path of a spec's YAML file",
+        "release.spec",
+    )
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

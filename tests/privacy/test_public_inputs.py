@@ -31,6 +31,7 @@ from privsyn.engine.admission import check_request
 from privsyn.extras.itemsets.itemset_spec_file import load_itemset_spec
 from privsyn.extras.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
+from privsyn.sources import row_digest
 from privsyn.sources.row_digest import compute_rows_fingerprint
 from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.storage.named_files import refuse_private_file

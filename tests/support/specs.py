@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from privsyn.data_contracts.earlier_spellings import ROUNDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.specs.spec_file import load_content
+from privsyn.specs.spec_file import load_any_spec
 
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 18, "max": 89, "bins": 24, "nullable": True, "unit": "years"},
@@ -142,4 +142,4 @@ anything = st.one_of(
 
 def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     """Return the spec with the public files that it names, by paths relative to ``folder``."""
-    return load_content(spec.model_dump(exclude_unset=True, by_alias=True), folder)
+    return load_any_spec(spec, folder=folder)
