@@ -182,7 +182,7 @@ def _open_document(spec: AnySpec) -> Document:
     if isinstance(spec, str | Path):
         return read_yaml(Path(spec))
     if isinstance(spec, ReleaseSpec):
-        return Document(spec.model_dump(exclude_unset=True, by_alias=True), {})  # fields from the preset stay unset
+        spec = spec.model_dump(exclude_unset=True, by_alias=True)  # fields from the preset stay unset
     if isinstance(spec, Mapping):
         return Document(deepcopy(to_plain_values(spec)), {})
     raise RequestError(
