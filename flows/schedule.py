@@ -12,7 +12,7 @@ from pydantic import Field
 
 from privsyn.base.calendar_periods import check_period, name_period
 from privsyn.base.errors import PrivsynError, RequestError
-from privsyn.data_contracts.policy import Every
+from privsyn.data_contracts.promise import Every
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.release import NewDataset, run_release

@@ -20,7 +20,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table, collect_labels
-from privsyn.answers.best_linear import Linear, Observations, compute_normal_factor, compute_ratio, list_observations
 from privsyn.answers.cells import (
     BESIDE,
     AnswerLevels,
@@ -36,7 +35,16 @@ from privsyn.answers.cells import (
     split_by_level,
 )
 from privsyn.answers.conditions import AllOf, Condition
-from privsyn.answers.question import Question, compute_left_out, select_shown_answers
+from privsyn.answers.question import (
+    Linear,
+    Observations,
+    Question,
+    compute_left_out,
+    compute_normal_factor,
+    compute_ratio,
+    list_observations,
+    select_shown_answers,
+)
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_known_totals
 from privsyn.answers.unmeasured import CONCENTRATION, compute_bounds, compute_distance, sum_rows
 from privsyn.base.errors import RequestError

@@ -13,10 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.cells import compute_row_numbers, find_code_ends
 from privsyn.answers.counted import locate_cells
-from privsyn.answers.question import Question, select_shown_answers
+from privsyn.answers.question import Question, compute_normal_factor, select_shown_answers
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.unmeasured import compute_distance, group_rows, read_row_codes, select_rows
 from privsyn.base.errors import RequestError
@@ -88,7 +87,7 @@ def _invert(
     linear: object, up_to: sp.csr_matrix, all_rows: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
 ) -> tuple[float, float, float]:
     """Return the estimate and ends of one quantile; NaN if the rows are not significantly more than 0."""
-    from privsyn.answers.best_linear import Linear
+    from privsyn.answers.question import Linear
 
     assert isinstance(linear, Linear)  # noqa: S101 - for the type checker
     against = sp.csr_matrix(up_to - p * all_rows)

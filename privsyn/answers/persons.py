@@ -21,10 +21,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.answers.answer_table import answer_table, name_label
-from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.cells import ColumnCells, state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.counted import answer_in_groups, ask_counts, ask_shares, list_levels_within
+from privsyn.answers.question import compute_normal_factor
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.frozen_model import FieldError

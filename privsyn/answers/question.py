@@ -1,18 +1,30 @@
-"""A question to a release: its grouping columns and condition, and the cells and noisy counts that bear on it."""
+"""A question to a release: its grouping columns and condition, and the noisy counts that bear on it, combined.
+
+The combination is the best linear one, with its covariance: generalized least squares (Gauss and Markov).  The unknown
+counts x of the cells of a column set S were measured as y = x + noise of variance V.  Sums of them, A x, were measured
+as z with variance W (marginals that share columns with S, the columns alone, the total).  Then
+
+    x^ = y + V A' K^-1 (z - A y),   cov(x^) = V - V A' K^-1 A V,   K = A V A' + W.
+
+Rounds of averaging in the paper's consistency step (section 4.3) converge to x^. Counts are not cut at 0, so x^ has no
+bias, and sums of answers are answers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from privsyn.answers.best_linear import Linear, estimate_best_linear
 from privsyn.answers.cells import ColumnCells, EmptySelectionError, check_column, state_rule
 from privsyn.answers.conditions import AllOf, Condition
-from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
 
@@ -20,6 +32,9 @@ Floats = NDArray[np.float64]
 
 MOST_CELLS = 1_000_000
 """Most cells of a question."""
+
+MOST_SUMS = 3_000
+"""Most sums combined with the cells; sums over larger column sets are dropped first."""
 
 
 @dataclass(frozen=True)
@@ -168,3 +183,232 @@ def select_shown_answers(
             "query.where",
         )
     return weights[shown], shown
+
+
+@dataclass(frozen=True)
+class Linear:
+    """An unbiased estimate of cells with its covariance.
+
+    ``cells``: flat, in records; ``variance``: of the cells as measured; ``sums``: A, of shape (sums, cells);
+    ``factor``: the Cholesky factor of K, None without sums.
+    """
+
+    cells: Floats
+    variance: Floats
+    sums: sp.csr_matrix | None = None
+    factor: tuple[Floats, bool] | None = field(default=None, repr=False)
+
+    def estimate(self, weights: Floats | sp.csr_matrix) -> Floats:
+        """Return weighted sums of cells, for weights of shape (answers, cells)."""
+        return np.asarray(weights @ self.cells).ravel()
+
+    def covariance(self, a: Floats | sp.csr_matrix, b: Floats | sp.csr_matrix) -> Floats:
+        """Return the covariance of the sums by ``a`` with the sums by ``b``, one an answer; both (answers, cells)."""
+        left, right = sp.csr_matrix(a), sp.csr_matrix(b)
+        plain = np.asarray(left.multiply(self.variance).multiply(right).sum(axis=1)).ravel()
+        if self.sums is None or self.factor is None:
+            return plain
+        through = sp.csr_matrix(self.sums.multiply(self.variance)).T
+        left_sums, right_sums = (left @ through).toarray(), (right @ through).toarray()
+        return plain - np.einsum("ij,ji->i", left_sums, scipy.linalg.cho_solve(self.factor, right_sums.T))
+
+    def bound_variance(self, cells: NDArray[np.int64]) -> Floats:
+        """Return the variance of each cell: as estimated for ``cells`` unless they are many, else as measured."""
+        variance = self.variance.copy()
+        if len(cells) <= MOST_SUMS:
+            unit = sp.csr_matrix((np.ones(len(cells)), (np.arange(len(cells)), cells)), (len(cells), len(variance)))
+            variance[cells] = np.maximum(self.covariance(unit, unit), 0.0)
+        return variance
+
+
+class Observations(NamedTuple):
+    """Measurements of some cells: each cell, flat, and ``sums`` of cells; all with the variance of their noise.
+
+    ``sums``: A, of shape (sums, cells), None without any.
+    """
+
+    cells: Floats
+    variance: Floats
+    sums: sp.csr_matrix | None
+    sum_values: Floats
+    sum_variance: Floats
+
+    def combine(self) -> Linear:
+        """Return the best linear estimate of the cells."""
+        if self.sums is None:
+            return Linear(self.cells, self.variance)
+        through = sp.csr_matrix(self.sums.multiply(self.variance))
+        factor = scipy.linalg.cho_factor((through @ self.sums.T).toarray() + np.diag(self.sum_variance), lower=True)
+        residual = self.sum_values - self.sums @ self.cells
+        cells = self.cells + through.T @ scipy.linalg.cho_solve(factor, residual)
+        return Linear(cells, self.variance, self.sums, factor)
+
+
+def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
+    """Return the best linear estimate of the cells of ``columns``: fine codes for one column, else coarse codes.
+
+    None if no measurement holds all of them.  With several columns, values that compression left out have no cell.
+    """
+    observations = list_observations(released, columns)
+    return None if observations is None else observations.combine()
+
+
+def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
+    """Return the measurements of the cells that :func:`estimate_best_linear` estimates; None as there."""
+    parts = {kind: _pool_observations(every) for kind, every in _list_noisy_counts(released, columns).items()}
+    direct = parts.pop(CountsKind(columns, len(columns) == 1), None)
+    if direct is None:
+        return None
+    rows: list[sp.csr_matrix] = []
+    values: list[Floats] = []
+    noise: list[Floats] = []
+    for kind in sorted(parts, key=lambda kind: len(kind.columns)):
+        z, w = parts[kind]
+        if sum(len(v) for v in values) + z.size <= MOST_SUMS:
+            rows.append(_find_summing_observation(released, columns, direct[0].shape, kind))
+            values.append(z.ravel())
+            noise.append(w.ravel())
+    sums = sp.vstack(rows, format="csr") if rows else None
+    nothing = [np.zeros(0)]
+    return Observations(
+        direct[0].ravel(), direct[1].ravel(), sums, np.concatenate(values or nothing), np.concatenate(noise or nothing)
+    )
+
+
+class CountsKind(NamedTuple):
+    """The cells that a vector of counts covers: of ``columns``, in fine or coarse codes; without columns, the total."""
+
+    columns: Clique
+    fine: bool = False
+
+
+Noisy = tuple[Floats, Floats]
+"""Noisy counts and the variance of each, of one shape."""
+
+
+def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[CountsKind, list[Noisy]]:
+    """Return all measurements of ``columns`` and of their subsets."""
+    observations: dict[CountsKind, list[Noisy]] = {}
+    single = len(columns) == 1
+    sparse = {name for name in columns if not single and not released.recode[name].kept.all()}
+    joint = {id(counts): counts for name in columns for counts in released.holding[name]}
+    for counts in joint.values():
+        common = tuple(a for a in columns if a in counts.attributes)
+        if sparse <= set(common) and _complete(released, [a for a in counts.attributes if a not in columns]):
+            observations.setdefault(CountsKind(common), []).append(_project_observation(counts, common))
+    for name in columns:
+        if sparse <= {name}:
+            for counts in released.single[name]:
+                observations.setdefault(CountsKind((name,), single), []).append(
+                    _use_single_observation(released, counts, fine=single)
+                )
+    if columns and not sparse:
+        observations.setdefault(CountsKind(()), []).append(_sum_without(released, columns))
+    if not columns:
+        observations[CountsKind(())] = [_sum_without(released, ())]
+    return {kind: parts for kind, parts in observations.items() if np.isfinite(parts[0][1]).all()}
+
+
+def _complete(released: ReleasedCounts, columns: Sequence[str]) -> bool:
+    """Return whether compression kept every value of these columns."""
+    return all(bool(released.recode[name].kept.all()) for name in columns)
+
+
+def _project_observation(counts: Counts, attributes: Clique) -> Noisy:
+    """Return a measurement summed down to ``attributes``, with its axes in their order."""
+    gone = tuple(i for i, a in enumerate(counts.attributes) if a not in attributes)
+    summed = counts.counts.sum(axis=gone)
+    remaining = [a for a in counts.attributes if a in attributes]
+    order = [remaining.index(a) for a in attributes]
+    return summed.transpose(order), np.full(counts.counts.shape, counts.sigma**2).sum(axis=gone).transpose(order)
+
+
+def _use_single_observation(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
+    """Return the noisy counts of one column, by fine codes or summed to coarse ones, and their variances."""
+    variance = np.full(counts.counts.shape, counts.sigma**2)
+    if fine:
+        return counts.counts, variance
+    recode = released.recode[counts.attributes[0]]
+    code, size = recode.coarse[recode.kept], recode.size
+    summed = np.bincount(code, weights=counts.counts[recode.kept], minlength=size).astype(np.float64)
+    return summed, np.bincount(code, weights=variance[recode.kept], minlength=size).astype(np.float64)
+
+
+def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
+    """Return the number of rows, from every measurement without ``columns``; infinite variance if there is none."""
+    values, precisions = combine_totals(released)
+    for name in columns:
+        for counts in released.single[name]:
+            values, precisions = _drop_attributes(values, precisions, counts)
+    joint = {id(counts): counts for name in columns for counts in released.holding[name]}
+    for counts in joint.values():
+        if _complete(released, counts.attributes):
+            values, precisions = _drop_attributes(values, precisions, counts)
+    if precisions <= 1e-12 * combine_totals(released)[1]:
+        return np.zeros(()), np.full((), np.inf)
+    return np.array(values / precisions), np.array(1 / precisions)
+
+
+def combine_totals(released: ReleasedCounts) -> tuple[float, float]:
+    """Return the sum of all measured totals, each weighted by its precision, and the sum of the precisions."""
+    cached = released.cache.get("totals")
+    if cached is None:
+        every = [c for parts in released.single.values() for c in parts]
+        every += [c for c in released.joint if _complete(released, c.attributes)]
+        precision = np.array([1.0 / (c.sigma**2 * c.counts.size) for c in every])
+        sums = np.array([float(c.counts.sum()) for c in every])
+        cached = released.cache["totals"] = (float(precision @ sums), float(precision.sum()))
+    return cached
+
+
+def _drop_attributes(values: float, precisions: float, counts: Counts) -> tuple[float, float]:
+    precision = 1.0 / (counts.sigma**2 * counts.counts.size)
+    return values - precision * float(counts.counts.sum()), precisions - precision
+
+
+def _pool_observations(parts: Sequence[Noisy]) -> Noisy:
+    """Return the inverse-variance mean, cell by cell."""
+    precision = np.sum([1.0 / w for _, w in parts], axis=0)
+    return np.sum([z / w for z, w in parts], axis=0) / precision, 1.0 / precision
+
+
+def _find_summing_observation(
+    released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: CountsKind
+) -> sp.csr_matrix:
+    """Return A, the sums that map the cells of ``columns``, of this shape, to the cells of ``kind``."""
+    cells = int(np.prod(shape))
+    if len(columns) == 1 and kind.columns:
+        recode = released.recode[columns[0]]
+        code = np.flatnonzero(recode.kept)
+        return sp.csr_matrix((np.ones(len(code)), (recode.coarse[code], code)), shape=(recode.size, cells))
+    index = np.indices(shape).reshape(len(shape), -1)
+    axes = [columns.index(a) for a in kind.columns]
+    sizes = [shape[axis] for axis in axes]
+    target = np.ravel_multi_index([index[axis] for axis in axes], sizes) if axes else np.zeros(cells, dtype=np.int64)
+    return sp.csr_matrix((np.ones(cells), (target, np.arange(cells))), shape=(int(np.prod(sizes)), cells))
+
+
+def compute_normal_factor(level: float) -> float:
+    """Return half the width of a two-sided normal interval in standard deviations: 1.96 at level 0.95."""
+    return float(ndtri(0.5 + level / 2))
+
+
+def compute_ratio(
+    top: Floats, bottom: Floats, covariances: tuple[Floats, Floats, Floats], z: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return top / bottom with its standard error and interval, by Fieller's theorem (1954); arrays of one shape.
+
+    ``covariances``: var(top), cov(top, bottom), var(bottom).  A ratio r is in the interval if |top - r bottom| is at
+    most z of its standard deviations.  NaN if the bottom does not differ significantly from 0: then any ratio is
+    possible.
+    """
+    vt, c, vb = covariances
+    with np.errstate(all="ignore"):
+        estimate = top / bottom
+        a, b, d = bottom**2 - z**2 * vb, top * bottom - z**2 * c, top**2 - z**2 * vt
+        root = np.sqrt(np.maximum(b**2 - a * d, 0.0))
+        has_ratio = (a > 0) & (bottom > 0)
+        low, high = np.where(has_ratio, (b - root) / a, np.nan), np.where(has_ratio, (b + root) / a, np.nan)
+        error = np.sqrt(np.maximum(vt - 2 * estimate * c + estimate**2 * vb, 0.0)) / np.abs(bottom)
+    nothing = ~has_ratio
+    return np.where(nothing, np.nan, estimate), np.where(nothing, np.nan, error), low, high

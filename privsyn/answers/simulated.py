@@ -18,9 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cells import as_released, check_column, compute_row_numbers, compute_values, convert_to_numbers
 from privsyn.answers.conditions import make_unknown_column_error, refuse_unmeasured
+from privsyn.answers.question import estimate_best_linear
 from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.unmeasured import read_row_codes
 from privsyn.base.errors import RequestError

@@ -23,9 +23,9 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.best_linear import Linear, estimate_best_linear
 from privsyn.answers.cells import ColumnCells
 from privsyn.answers.conditions import Condition, name_codes_attribute
+from privsyn.answers.question import Linear, estimate_best_linear
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.person_figures import SummaryCodec

@@ -33,7 +33,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import list_versions
 from privsyn.publish.folder import DESCRIPTIONS, fill
-from privsyn.publish.formats.described import list_files
+from privsyn.publish.formats.tables import list_files
 from privsyn.storage.named_files import check_file
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import find_release, read_certificate, read_manifest, read_public_spec

@@ -13,7 +13,7 @@ import re
 import zoneinfo
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.policy import Every
+from privsyn.data_contracts.promise import Every
 
 _LABEL = re.compile(
     r"(?P<year>[12]\d{3})"

@@ -13,7 +13,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.places import DataUrl, is_url
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
-from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
+from privsyn.data_contracts.promise import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.proposal import Proposal
 from privsyn.specs.messages import describe_refused, describe_wrong_value, format_place, get_model_at, suggest_name

@@ -34,8 +34,7 @@ from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import MAKE_CONSISTENT, REFINE_CODES, SHARDS, build_row_steps
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import make_consistent, select_marginals
-from privsyn.tasks.synthesis import graphical_rows
+from privsyn.tasks.steps import draw_rows, make_consistent, select_marginals
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -76,7 +75,7 @@ def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) 
     domain = build_coarse_domain(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(), domain)
     for s in iterate_shards_to_draw(request, recode, progress):
-        yield graphical_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), domain, s.rows, s.own_seed)
+        yield draw_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), domain, s.rows, s.own_seed)
 
 
 GRAPHICAL_STEPS = (

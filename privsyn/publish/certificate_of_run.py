@@ -32,7 +32,7 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.step import ReleaseStep, list_looks, release_steps, say
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.budget import share_trends
-from privsyn.publish.formats.described import list_files
+from privsyn.publish.formats.tables import list_files
 from privsyn.storage.records import Records, VersionsRecord, locate_private_records
 from privsyn.storage.released_files import read_manifest_if_readable
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts

@@ -28,8 +28,15 @@ from privsyn.base.registry import need_package
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.pipelines.registry import plan_release
-from privsyn.publish.formats.described import DescribedRelease, add_unmeasured, format_meaning, list_ranges
-from privsyn.publish.formats.tables import describe_linked_column, list_linked_tables, name_linked_file
+from privsyn.publish.formats.tables import (
+    DescribedRelease,
+    add_unmeasured,
+    describe_linked_column,
+    format_meaning,
+    list_linked_tables,
+    list_ranges,
+    name_linked_file,
+)
 from privsyn.sources.databases import CONFIGURATION, format_address
 from privsyn.sources.reader import (
     REFUSED_BY_DATABASE,

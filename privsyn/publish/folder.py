@@ -37,11 +37,13 @@ from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import name_step
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.formats import croissant, data_package, deployments_registry
-from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
 from privsyn.publish.formats.tables import (
+    DescribedRelease,
     choose_style,
     get_published_spec,
+    list_files,
     list_linked_ranges,
+    list_ranges,
     name_csv,
     name_linked_file,
     write_csv,

@@ -25,13 +25,13 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.step import LookDescription, ReleaseStep, Step, release_steps
 from privsyn.pipelines.budget import share_trends
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE, TOTALS_PROMISE, list_measured_relations
-from privsyn.publish.formats.described import list_ranges
 from privsyn.publish.formats.tables import (
     choose_style,
     describe_linked_column,
     find_formulas,
     list_linked_ranges,
     list_linked_tables,
+    list_ranges,
     name_csv,
     name_linked_file,
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.policy import Every
+from privsyn.data_contracts.promise import Every
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.states import SCHEDULED_FLOW
 from privsyn.server.environment import Address, build_client_auth_env, build_prefect_environment

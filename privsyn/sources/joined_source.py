@@ -469,7 +469,7 @@ def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:
 
 def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     """Return the hash of each text; null hashes as the empty text."""
-    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.small_kernels import hash_texts  # here: compiled code loads slowly
 
     return hash_texts(texts.fill_null(""))
 

@@ -9,7 +9,7 @@ Mean of a Multivariate Normal Distribution", Annals of Statistics 9, 1981).  So 
 such as a column of few values, stays.  Null, and cells of one value that stand out, are left as they are.
 
 In the tails, noise alone would place rows far from all others, which can double a standard deviation or halve a slope.
-So the counts at both ends come from a fitted tail (tasks/codecs/tail_shapes.py).
+So the counts at both ends come from a fitted tail (tasks/codecs/numbers.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.cells import AttributeBins, Binning, Points, list_counted_alone
-from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, fit_tail_counts
+from privsyn.tasks.codecs.numbers import ANY_COLUMN, fit_tail_counts
 from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points
 from privsyn.tasks.estimation.marginals import apply_norm_sub
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Cells
+from privsyn.tasks.codecs.numbers import Floats, fit_slopes, fit_tail_shares
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.tail_shapes import Floats, fit_slopes, fit_tail_shares
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 

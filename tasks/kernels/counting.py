@@ -121,7 +121,7 @@ def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
 
 def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[int]) -> None:
     """Write every row's row-major cell number into ``keys`` (uint32, as long as the columns; at least one column)."""
-    from privsyn.tasks.kernels.tallies import push_digit  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.small_kernels import push_digit  # here: compiled code loads slowly
 
     np.copyto(keys, columns[0])
     for codes, width in zip(columns[1:], shape[1:], strict=True):
@@ -151,12 +151,12 @@ def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> n
 
 def load_compiled_counting() -> None:
     """Import the compiled counting code in the calling thread, so that other threads import nothing."""
-    import privsyn.tasks.kernels.tallies  # noqa: F401 - here: compiled code loads slowly
+    import privsyn.tasks.kernels.small_kernels  # noqa: F401 - here: compiled code loads slowly
 
 
 def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
     """Add every row of ``table`` to its cell of ``counts``: int64, flat, with the cells of ``table.shape(clique)``."""
-    from privsyn.tasks.kernels.tallies import make_lanes, tally, tally_pair  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.small_kernels import make_lanes, tally, tally_pair  # here: compiled code loads slowly
 
     shape, columns = table.shape(clique), [_as_read_only(table.column(a)) for a in clique]
     if not columns:

@@ -48,7 +48,7 @@ def draw_uniforms(start: np.uint64, number: int) -> np.ndarray:
 
 def shuffle(values: np.ndarray, start: np.uint64) -> None:
     """Shuffle a 1-d array in place by a stream."""
-    from privsyn.tasks.kernels.shuffling import shuffle_segments  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.small_kernels import shuffle_segments  # here: compiled code loads slowly
 
     shuffle_segments(values, np.array([0, values.size], np.int64), start)
 

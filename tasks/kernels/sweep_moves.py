@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 
 from privsyn.data_contracts.domain import Merge, Merges
-from privsyn.tasks.kernels.shuffling import draw_below, mix
+from privsyn.tasks.kernels.small_kernels import draw_below, mix
 from privsyn.tasks.kernels.streams import GAMMA, derive_stream, mix_bits
 
 _CHUNK = 512  # rows with a jointly computed surplus

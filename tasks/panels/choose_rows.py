@@ -256,7 +256,7 @@ def _locate_rows(rows: RowsOfPersons, identifier: str, plan: EncodingPlan | None
     ``plan``: for ordered rows; rows without a place in the order are included if persons are a table of their own.
     None: no order.
     """
-    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.small_kernels import hash_texts  # here: compiled code loads slowly
 
     order, start = None if plan is None else open_order(plan), 0
     parts: list[tuple[NDArray[Any], ...]] = [_Located(*(np.empty(0, t) for t in (int, int, np.uint64, int, np.uint64)))]

@@ -205,7 +205,7 @@ def _compute_words_of_plain(array: pa.Array) -> Words:
     """Return the words of an array without dictionary; nulls get arbitrary words."""
     kind = array.type
     if pa.types.is_string(kind):
-        from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+        from privsyn.tasks.kernels.small_kernels import hash_texts  # here: compiled code loads slowly
 
         return hash_texts(array) ^ _TEXT
     if pa.types.is_boolean(kind):

@@ -10,7 +10,7 @@ from privsyn.data_contracts.domain import Domain, Merge, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
 from privsyn.tasks.kernels.gum_update import index_rows
-from privsyn.tasks.kernels.shuffling import shuffle_segments
+from privsyn.tasks.kernels.small_kernels import shuffle_segments
 from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniforms
 
 

@@ -228,7 +228,7 @@ def old_release(out: Path) -> Path:
     counts = [(["age"], [2.0, 1.0]), (["region"], [2.0, 1.0]), (["age", "region"], [2.0, 0.0, 0.0, 1.0])]
     marginals = [{"clique": i, "attributes": a, "counts": c, "sigma": 1.0} for i, (a, c) in enumerate(counts)]
     pq.write_table(pa.Table.from_pylist(marginals), folder / "marginals" / "consistent.parquet")
-    from privsyn.publish.formats.described import list_files
+    from privsyn.publish.formats.tables import list_files
 
     manifest["files"] = {n: f.model_dump() for n, f in list_files(folder).items()}
     path.write_text(json.dumps(manifest), encoding="utf-8")

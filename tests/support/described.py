@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.folder import write_descriptions, write_synthetic_files, write_tables
-from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
+from privsyn.publish.formats.tables import DescribedRelease, list_files, list_ranges
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps.decode import build_decoded_schema

@@ -24,7 +24,6 @@ from privsyn.pipelines.synthesis_steps import MARGINALS
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import estimate_total, map_coarse_one_ways
 from privsyn.tasks.steps import draw_rows, make_consistent, synthesize
-from privsyn.tasks.synthesis import graphical_rows
 
 
 def privbayes_selection(trial: MethodInput) -> MethodResult:
@@ -115,9 +114,9 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
         for m in make_consistent.build_measured_marginals(*inputs.measured(), domain)
         if set(m.attributes) <= set(core.attributes)
     ]
-    size = graphical_rows.estimate_model_mb([m.attributes for m in measured], core)
+    size = draw_rows.estimate_model_mb([m.attributes for m in measured], core)
     if size > MOST_MB:
         raise DomainTooLargeError(f"the junction tree of these marginals may have {MOST_MB:g} MB, not {size:,.3g}")
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
-    table = graphical_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), core, rows, settings.seed)
+    table = draw_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), core, rows, settings.seed)
     return {"core_codes": RowStream.of_codes(iter(table.to_arrow().to_batches()), core)}

@@ -13,7 +13,7 @@ from typing import Any
 
 from privsyn.data_contracts.publication import About
 from privsyn.publish.formats.data_package import list_keywords
-from privsyn.publish.formats.described import TELLS_NOTHING, DescribedRelease, add_unmeasured, get_kind
+from privsyn.publish.formats.tables import TELLS_NOTHING, DescribedRelease, add_unmeasured, get_kind
 
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"

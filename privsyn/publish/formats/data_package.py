@@ -14,11 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.publish.formats.described import DescribedRelease, add_unmeasured, format_meaning, get_kind
 from privsyn.publish.formats.tables import (
     CsvStyle,
+    DescribedRelease,
+    add_unmeasured,
     choose_style,
     describe_linked_column,
+    format_meaning,
+    get_kind,
     get_published_spec,
     list_linked_ranges,
     list_linked_tables,

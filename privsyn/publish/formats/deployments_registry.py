@@ -16,7 +16,7 @@ from typing import Any
 
 from privsyn.data_contracts.certificate import StageCost
 from privsyn.engine.step import LookDescription, say
-from privsyn.publish.formats.described import DescribedRelease
+from privsyn.publish.formats.tables import DescribedRelease
 
 NAME = "registry.yaml"
 NEEDED = ("publisher", "publisher_type", "intended_use", "region", "published")

@@ -17,7 +17,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Cancelling, Completed, Crashed, Late, Pending, Running, Scheduled, State
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.policy import Every
+from privsyn.data_contracts.promise import Every
 from privsyn.flows.schedule import scheduled_release
 from privsyn.server.backfill_runs import find_deployment
 from privsyn.server.scheduled_releases import HELD, RETRY_PAUSES, SKIPPED, ReleaseQueue

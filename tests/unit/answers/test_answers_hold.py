@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 import pytest
 
 from privsyn.answers import counted
-from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cells import ColumnCells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.counted import _bound_shares, answer_counts, answer_means, answer_shares
 from privsyn.answers.number_columns import answer_correlations, answer_quantiles
-from privsyn.answers.question import Question
+from privsyn.answers.question import Question, estimate_best_linear
 from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
 from privsyn.answers.simulated import answer_function, answer_regression
 from privsyn.answers.unmeasured import compute_bounds, select_rows, sum_rows

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.base.calendar_periods import check_period, find_beginning, list_periods, name_period
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.policy import Every
+from privsyn.data_contracts.promise import Every
 
 UTC = dt.UTC
 

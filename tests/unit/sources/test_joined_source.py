@@ -13,7 +13,7 @@ from privsyn.engine.request import Request
 from privsyn.sources import joined_source
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs.encode_rows import Repairs
-from privsyn.tasks.kernels import text_hash
+from privsyn.tasks.kernels import small_kernels
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.steps.encode import encode
 from tests.support.linked_tables import Tables, make_tables_spec, make_tree, make_tree_content
@@ -32,7 +32,7 @@ def test_each_key_is_found_at_its_place_and_no_other_is() -> None:
     "hashes", [lambda texts: [0] * len(texts), lambda texts: [len(t.as_py() or "") for t in texts]]
 )
 def test_hashes_that_two_texts_share_change_nothing(hashes: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_hash, "hash_texts", hashes)
+    monkeypatch.setattr(small_kernels, "hash_texts", hashes)
     assert joined_source._Keys(KEYS).find(OWN).to_pylist() == PLACES
     alone = joined_source._Keys(pa.array(["a", "bb"]))
     assert alone.find(pa.array(["b", "bb", "aa", "a"])).to_pylist() == [None, 1, None, 0]

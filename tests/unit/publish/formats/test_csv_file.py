@@ -16,8 +16,14 @@ from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.publish.formats.described import get_null_text, list_ranges
-from privsyn.publish.formats.tables import BATCH_ROWS, choose_style, find_formulas, write_csv
+from privsyn.publish.formats.tables import (
+    BATCH_ROWS,
+    choose_style,
+    find_formulas,
+    get_null_text,
+    list_ranges,
+    write_csv,
+)
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from tests.support.described import awkward, described, synthetic

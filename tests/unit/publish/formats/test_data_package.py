@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.data_package import LISTED_VALUES, build_table_schema
-from privsyn.publish.formats.described import get_null_text
+from privsyn.publish.formats.tables import get_null_text
 from tests.support.described import ABOUT, CERTIFICATE, awkward, described, synthetic
 from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec, specs

@@ -22,7 +22,7 @@ from privsyn.publish.formats.deployments_registry import (
     format_registry_yaml,
     list_missing,
 )
-from privsyn.publish.formats.described import DescribedRelease
+from privsyn.publish.formats.tables import DescribedRelease
 from tests.support.described import ABOUT, CERTIFICATE, awkward, described
 from tests.support.specs import make_spec
 

@@ -16,8 +16,8 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import find_two_celled_columns, plan
 from privsyn.tasks.codecs.cells import build_cells
+from privsyn.tasks.codecs.numbers import ANY_COLUMN, draw_falling, fit_slopes, fit_tail_counts, fit_tail_shares
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, draw_falling, fit_slopes, fit_tail_counts, fit_tail_shares
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.decode import decode

@@ -19,7 +19,7 @@ from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.text_hash import hash_texts
+from privsyn.tasks.kernels.small_kernels import hash_texts
 from privsyn.tasks.panels.choose_rows import RowsOfPersons, find_kept_rows
 from privsyn.tasks.steps import decode as decode_step
 from privsyn.tasks.steps import encode as encode_step

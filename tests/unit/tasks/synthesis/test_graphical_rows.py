@@ -17,7 +17,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import count
-from privsyn.tasks.synthesis.graphical_rows import draw_graphical_rows
+from privsyn.tasks.steps.draw_rows import draw_graphical_rows
 from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
