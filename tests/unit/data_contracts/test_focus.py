@@ -126,13 +126,6 @@ def test_sets_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
         make_spec(workload=[{"columns": SET, "measured": True}], mechanism=gum)
 
 
-def test_the_run_form_leaves_both_to_the_preset() -> None:
-    fields = ReleaseSpec.model_json_schema()["$defs"]
-    focus = fields["Focus"]["properties"]
-    for field in (focus["triples"], focus["scores"], fields["NamedMarginal"]["properties"]["measured"]):
-        assert "default" not in field and field["enum"] == [True, False]
-
-
 @pytest.mark.parametrize(
     ("text", "of", "by"),
     [

@@ -10,9 +10,6 @@ import pytest
 
 from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.engine.request import Request
-from privsyn.tasks.codecs.cells import CutCell
-from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
 from privsyn.tasks.codecs.encoding_plan import plan
 from privsyn.tasks.codecs.ordered import Lattice, OrderedCodec
 from tests.support.specs import make_spec
@@ -79,38 +76,3 @@ def test_days_and_moments_are_numbers_of_their_resolution() -> None:
 def test_the_number_between_two_multiples_is_the_lower_one() -> None:
     lattice = Lattice.of(0.0, 10.0, Grid.of(0.5))
     assert lattice.number(np.array([0.49, 0.5, 9.99, 10.0]), np.full(4, -1)).to_pylist() == [0, 1, 19, 20]
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_codes_of_chosen_cells_from_numbers_are_those_from_the_values(seed: int) -> None:
-    """Of all columns: those on a ladder, round numbers, those with nulls and exact values, and the others."""
-    columns = {
-        "wage": {"kind": "integer", "min": 0, "max": 99_999, "nullable": True, "exact": [-1]},
-        "price": {"kind": "number", "min": 0, "max": 5_000, "step": 0.05},
-        "cents": {"kind": "number", "min": 0, "max": 5_000, "decimals": 2},
-        "sex": {"kind": "categorical", "values": ["f", "m"], "nullable": True},
-        "born": {"kind": "date", "min": "1900-01-01", "max": "2020-12-31"},
-    }
-    request = Request(make_spec(columns), tuple(columns))
-    rng = np.random.default_rng(seed)
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "wage": [None, -1, 0, 99_999, 10**7, *rng.integers(0, 4_000, 300).tolist()],
-            "price": [0.0, 0.05, 4_999.95, -3.0, 9e9, *np.round(rng.integers(0, 400, 300) * 0.05, 2).tolist()],
-            "cents": [0.0, 0.01, 4_999.99, -3.0, 9e9, *np.round(rng.integers(0, 1_000, 300) * 0.01, 2).tolist()],
-            "sex": ["f", "m", None, "x", "f", *rng.choice(["f", "m"], 300).tolist()],
-            "born": ["1900-01-01", "2020-12-31", "1950-06-01", "x", "", *["1980-02-03"] * 300],
-        }
-    )
-    codes, numbers = encode_batch_with_numbers(batch, request.encoding, Repairs())
-    lows = {
-        "wage": [0, 100, 150, 5_000],
-        "price": [0, 0.25, 17.3, 21],
-        "cents": [0, 5.17, 6, 900],
-        "born": [-25_567, 900],
-    }
-    cuts = [CutCell(name, float(low), low > 500) for name, chosen in lows.items() for low in chosen]
-    cut = request.cut_cells(tuple(cuts)).encoding
-    assert cut.uncut is not None and cut.domain != request.encoding.domain
-    finer = encode_finer(codes, numbers, cut.uncut, cut)
-    assert finer.to_pydict() == encode_batch(batch, cut, Repairs()).to_pydict()

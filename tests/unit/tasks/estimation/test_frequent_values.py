@@ -49,13 +49,6 @@ def test_the_values_of_heavy_cells_alone_are_counted() -> None:
     assert cells == ["1..1562"] and found.number.tolist() == list(range(1, 1563))
 
 
-def test_none_are_counted_where_noise_would_hide_them() -> None:
-    plan = plan_one(WAGE, **EQUAL_CELLS)
-    noisy = {"x": noisy_counts(plan, {1500: 5000.0})}
-    assert list_values_to_count(plan.wide_celled, noisy, Fraction(1, 10**7), 1) == []  # noise of 2,236 rows
-    assert list_values_to_count(plan.wide_celled, noisy, RHO, 50) == []  # 50 records a person
-
-
 def test_of_very_many_values_multiples_are_counted() -> None:
     plan = plan_one({"kind": "integer", "min": 0, "max": 10**8}, **EQUAL_CELLS)
     (found,) = list_values_to_count(plan.wide_celled, {"x": noisy_counts(plan, {1500: 5000.0})}, RHO, 1)

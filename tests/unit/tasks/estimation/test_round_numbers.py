@@ -67,11 +67,6 @@ def test_codes_are_disjoint_and_zeros_and_bounds_are_none_of_them() -> None:
     assert pay.helpers == (heaps.attribute,)
 
 
-def test_shares_that_noise_could_have_made_are_those_of_chance() -> None:
-    assert weigh([880.0, 110.0, 25.0, 40.0], 20.0) == pytest.approx(BY_CHANCE)
-    assert weigh([-5.0, 1.0, 0.0, 0.0], 20.0) == pytest.approx(BY_CHANCE)
-
-
 def test_a_heap_that_stands_out_keeps_its_share() -> None:
     weights = weigh([100.0, 90.0, 810.0, 300.0], 20.0)
     assert weights[2] == pytest.approx(0.81, abs=0.01)

@@ -20,36 +20,12 @@ def noisy(truth: np.ndarray, sigma: float, seed: int = 0) -> np.ndarray:
     return truth + np.random.default_rng(seed).choice([-1.0, 1.0], truth.shape) * sigma
 
 
-def test_pure_noise_is_drawn_to_independence() -> None:
-    found = shrink_marginal(noisy(INDEPENDENT, 50.0), INDEPENDENT, 2500.0).mean
-    assert np.abs(found - INDEPENDENT).mean() < 0.1 * 50
-
-
 def test_a_cell_that_stands_out_keeps_its_count() -> None:
     truth = INDEPENDENT.copy()
     truth[0, 0] += 5_000
     found = shrink_marginal(noisy(truth, 50.0), INDEPENDENT, 2500.0).mean
     assert found[0, 0] == pytest.approx(truth[0, 0], rel=0.05)
     assert np.abs(found - truth).sum() < 0.5 * np.abs(noisy(truth, 50.0) - truth).sum()
-
-
-def test_strong_dependence_under_little_noise_stays_as_measured() -> None:
-    truth = INDEPENDENT * np.random.default_rng(1).choice([0.0, 2.0], INDEPENDENT.shape)
-    given = noisy(truth, 1.0)
-    found = shrink_marginal(given, INDEPENDENT, 1.0).mean
-    assert np.abs(found - given).max() < 1.0
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_it_beats_both_following_the_noise_and_ignoring_it(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    truth = INDEPENDENT * rng.choice([0.7, 1.0, 1.3], INDEPENDENT.shape)
-    sigma = 40.0
-    counts = truth + rng.choice([-2.0, -1.0, 0.0, 1.0, 2.0], truth.shape) * sigma / np.sqrt(2.0)
-    found = shrink_marginal(counts, INDEPENDENT, sigma**2).mean
-    error = np.abs(found - truth).sum()
-    assert error < np.abs(counts - truth).sum()
-    assert error < np.abs(INDEPENDENT - truth).sum()
 
 
 def test_a_cell_keeps_more_of_its_departure_the_more_is_expected_of_it_by_hand() -> None:

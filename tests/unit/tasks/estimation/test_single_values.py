@@ -100,12 +100,6 @@ def test_columns_with_bins_few_values_or_earlier_defaults_have_none(column: Any,
     assert all(bins.points is None for bins in plan_one(column, **spec).binning.values())
 
 
-def test_exact_values_are_none_of_them() -> None:
-    codec = plan_one(WAGE | {"exact": [0]}).codecs[0]
-    assert codec.points is not None
-    assert [codec.labels()[i] for i in codec.points.cell] == ["99999"]
-
-
 def test_the_interval_beside_lies_in_the_same_section() -> None:
     cells = build_cells([0.0, 10, 20], barriers={10.0}, points={10.0})
     points = find_points(cells, None)

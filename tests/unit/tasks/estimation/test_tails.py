@@ -44,11 +44,6 @@ def test_what_exact_values_cut_off_makes_no_bin_wide() -> None:
     assert [w for w, _ in build_cells([0, 10, 20, 100], exact=[60]).wide] == [2, 4]
 
 
-def test_cells_cannot_be_changed() -> None:
-    assert not build_cells([0, 10, 40]).bin_of.flags.writeable
-    assert [build_cells([0, 10, 40], closed=closed).fine[-1].closed for closed in (True, False)] == [True, False]
-
-
 @pytest.mark.parametrize(
     "column",
     [INCOME, {**INCOME, "kind": "number", "decimals": 2}, {**INCOME, "step": 500}, {**INCOME, "heaps": [1000]}],
@@ -92,15 +87,6 @@ def test_full_cells_keep_their_own_shares_and_empty_ones_follow_the_tail() -> No
     assert shares[1] / (odd[1] / odd.sum()) == pytest.approx(1, abs=0.01)
     assert 0 < shares[-1] * odd.sum() < 30
     assert abs(shares.sum() - 1) < 1e-8
-
-
-def test_noise_alone_gives_a_tail_as_the_edges_suggest() -> None:
-    rng, width = np.random.default_rng(1), 2.0 ** np.arange(8)
-    found = np.mean(
-        [fit_tail_shares(100 * rng.standard_normal(8), np.full(8, 1e4), width, 1.0) for _ in range(40)], axis=0
-    )
-    middle = np.cumsum(width) - width / 2
-    assert found @ middle < 0.3 * middle.mean()
 
 
 def test_an_end_of_any_column_may_be_even_or_have_a_value_that_many_rows_share() -> None:

@@ -55,11 +55,6 @@ def test_uint32_codes_and_attributes_in_another_order() -> None:
     np.testing.assert_array_equal(count(table, ("huge",)), np.bincount(table.column("huge"), minlength=70_000))
 
 
-def test_cliques_of_more_rows_than_one_block() -> None:
-    table = random_table(140_001, domain=Domain.of({"a": 3, "b": 4, "c": 5, "d": 2}))
-    np.testing.assert_array_equal(count(table, ("a", "b", "c", "d")), referee(table, ("a", "b", "c", "d")))
-
-
 @pytest.mark.parametrize("clique", [("a",), ("a", "b"), ("a", "b", "c"), ()])
 def test_padded_tables_leave_filtered_values_out_unless_asked(clique: tuple[str, ...]) -> None:
     table = random_table(3_000, padded=True)
@@ -176,10 +171,6 @@ def test_blocks_give_the_integers_of_the_whole_table(cuts: list[int], padded: bo
             expected = count(table, clique, padded_result=padded_result)
             assert counts.shape == expected.shape
             np.testing.assert_array_equal(counts, expected)
-
-
-def test_a_table_of_no_rows_counts_zeros() -> None:
-    assert [c.sum() for c in in_pieces(random_table(0), []).counts([("a",), (), ("b", "wide")])] == [0, 0, 0]
 
 
 def test_a_pass_is_bounded_in_cells_and_reads_only_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,13 +38,6 @@ def by_pandas(real: CodeTable, synthetic: CodeTable, groups: list[str], cliques:
     return pd.Series(scores)
 
 
-def test_score_by_hand() -> None:
-    """Shares of value: (3/4, 1/4) against (1/2, 1/2): distance 1/2, score (2 - 1/2) 500 = 750."""
-    real, synthetic = table([0, 0, 0, 0], [0, 0, 0, 1]), table([0, 0], [0, 1])
-    assert compute_k_marginal_score(real, synthetic, cliques=[("value",)]) == 750.0
-    assert compute_k_marginal_score(real, synthetic, k=3) == 750.0  # both attributes: there is no third one
-
-
 def test_score_is_the_scaled_mean_over_the_same_random_marginals() -> None:
     real, synthetic = random_table(300, 1), random_table(200, 2)
     cliques = draw_cliques(DOMAIN, 3, 4, seed=9)

@@ -43,19 +43,6 @@ def by_pandas(real: CodeTable, synthetic: CodeTable, clique: Clique) -> float:
     return float(ours.subtract(theirs, fill_value=0).abs().sum())
 
 
-def test_by_hand() -> None:
-    """Real (a, b): 00, 00, 01, 11; synthetic: 00, 11.
-
-    a: (3/4, 1/4) against (1/2, 1/2): 1/2.  b: (1/2, 1/2) twice: 0.  Pair: |1/2 - 1/2| + |1/4 - 0| + |1/4 - 1/2| = 1/2.
-    """
-    domain = Domain.of({"a": 2, "b": 2})
-    real, synthetic = table(domain, [0, 0, 0, 1], [0, 0, 1, 1]), table(domain, [0, 1], [0, 1])
-    cliques: list[Clique] = [("a",), ("b",), ("a", "b"), ()]
-    assert compute_l1_distances(real, synthetic, cliques).tolist() == [0.5, 0.0, 0.5, 0.0]
-    assert average_l1(real, synthetic, cliques[:3]) == pytest.approx(1 / 3)
-    assert estimate_density_error(real, synthetic) == 1e6 * (1 - 0.5 / 2)
-
-
 def test_against_pandas() -> None:
     real, synthetic = random_table(500, 1), random_table(301, 2)
     cliques = [c for ways in (1, 2, 3, 5) for c in list_all_cliques(DOMAIN, ways)]

@@ -45,12 +45,6 @@ def test_the_score_is_the_mean_by_weight_and_the_worst_comes_first() -> None:
     assert [m.aemc for m in result.marginals] == pytest.approx([0.2, 0.05])
 
 
-def test_tolerance_is_the_marginals_own_or_the_general_one() -> None:
-    both = [{"attributes": ["city"]}, {"attributes": ["city"], "tolerance": 0}]
-    result = score(REAL, NEAR, marginals=both, tolerance=1)
-    assert [(m.tolerance, m.aemc) for m in result.marginals] == [(0.0, pytest.approx(0.2)), (1.0, 0.0)]
-
-
 def test_levels_and_hierarchies_change_what_is_counted_and_how_far_it_is() -> None:
     # One of five Chicago records in Joliet: half the way at the leaves with weight 1, nothing at the level of states,
     # and nothing at the root.
@@ -100,11 +94,6 @@ def test_the_drill_down_names_the_attribute_and_the_bins() -> None:
         (("Gary", "middle"), pytest.approx(0.2), 0.5, pytest.approx(7 / 12)),
         (("Chicago", "young"), pytest.approx(0.1), 0.5, pytest.approx(3 / 12)),
     ]
-
-
-def test_only_bins_that_cost_something_are_shown() -> None:
-    result = score(REAL, NEAR, marginals=[{"attributes": ["age"]}], tolerance=0, worst_bins=100)
-    assert [b.labels for b in result.marginals[0].worst_bins] == [("young",), ("middle",)]
 
 
 def test_null_is_no_place_on_a_line() -> None:

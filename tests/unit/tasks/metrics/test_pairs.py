@@ -53,16 +53,6 @@ def by_rows(data: CodeTable, a: str, b: str) -> float:
     return float(np.sqrt(fitted.var(ddof=0) / rows[number].var(ddof=0)))
 
 
-def test_null_rows_are_left_out_of_ordered_attributes_only() -> None:
-    """Without its null (code 0), x is y; as a category, null makes kind tell the rows apart completely."""
-    counts = np.array([[0, 9], [4, 0], [0, 5]])
-    x = np.array([np.nan, 0.0, 1.0])
-    assert measure_association(counts, x, np.arange(2.0)) == pytest.approx(1.0)
-    assert measure_association(counts, x, None) == pytest.approx(1.0)
-    assert measure_association(counts, None, None) == pytest.approx(1.0)
-    assert measure_association(np.array([[5, 0], [0, 5]]), None, np.array([0.0, np.nan])).__repr__() == "nan"
-
-
 def test_against_rows() -> None:
     real, synthetic = random_table(400, 1), random_table(230, 2)
     figures = compute_pair_figures(real, synthetic, VALUES, threads=2)

@@ -53,11 +53,6 @@ def test_bias_begins_above_500_rows(rows: int, bias: float) -> None:
     assert scored([rows, 0], [100, 0])[3] == bias
 
 
-def test_bias_looks_at_all_rows() -> None:
-    """520 rows more, all in a slice of 4.9 % that is left out."""
-    assert scored([10_000, 0], [10_000, 520])[1:] == pytest.approx((0.0, 0.0, 0.25), abs=1e-5)
-
-
 def test_against_a_loop() -> None:
     rng = np.random.default_rng(1)
     shape = (4, 5, 7)

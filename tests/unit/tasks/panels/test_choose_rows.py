@@ -59,13 +59,6 @@ def test_persons_of_one_row_have_a_record_and_no_pair() -> None:
     assert (runs.measure_gaps() == -1).all()
 
 
-def test_a_table_without_rows_has_no_persons() -> None:
-    table = make_panel(5).slice(0, 0)
-    (runs,) = iterate_runs(RowsOfPersons(lambda: table.to_batches()), PLAN, 1)
-    assert len(runs.place) == 0
-    assert len(runs.measure_gaps()) == 0
-
-
 def test_one_row_of_each_synthetic_person_is_drawn_and_not_the_last_of_several() -> None:
     person = np.repeat(np.arange(100), np.tile([1, 2, 5, 2], 25))
     chosen = draw_one_row_each(person, household=False)

@@ -136,14 +136,6 @@ def test_core_marginals_keep_the_noise_that_they_were_measured_with() -> None:
     }
 
 
-def test_attributes_in_no_marginal_are_drawn_independently_of_each_other() -> None:
-    true = true_table()
-    made = append_attributes(part(true, Domain.of({"a": 3})), marginals_of(true), DOMAIN, 5)
-    for pair in (("b", "d"), ("c", "d"), ("d", "f")):
-        independent = np.outer(count(made, pair[:1]), count(made, pair[1:])) / made.rows
-        assert np.abs(count(made, pair) - independent).max() < 5 * np.sqrt(independent.max()), pair
-
-
 def test_counts_that_disagree_are_fitted_to_the_one_ways() -> None:
     """Counts of much noise: drawn as they stand, b would have shares of its own in place of its one-way's."""
     domain, rows = Domain.of({"a": 2, "b": 3, "c": 2}), 6_000

@@ -20,10 +20,6 @@ def test_a_triangle_becomes_one_clique_and_its_pairs_go() -> None:
     assert combine_cliques(pairs("ab", "bc", "ac", "cd"), DOMAIN, 5_000) == [("a", "b", "c"), ("c", "d")]
 
 
-def test_a_tree_stays_pairs() -> None:
-    assert combine_cliques(pairs("ab", "bc", "cd"), DOMAIN, 5_000) == [("a", "b"), ("b", "c"), ("c", "d")]
-
-
 def test_gamma_bounds_the_cells_and_smaller_cliques_inside_are_found() -> None:
     square = dict.fromkeys(combinations("abcd", 2), 1.0)
     assert combine_cliques(square, DOMAIN, 4 * 5 * 3 * 2)[0] == ("a", "b", "c", "d")
@@ -47,10 +43,6 @@ def test_the_higher_score_goes_first_among_equal_sizes() -> None:
     scored["c", "d"] = scored["b", "d"] = 50.0
     first = combine_cliques(scored, DOMAIN, 60)[0]
     assert first == ("b", "c", "d")
-
-
-def test_gamma_zero_combines_nothing() -> None:
-    assert all(len(c) == 2 for c in combine_cliques(pairs("ab", "bc", "ac"), DOMAIN, 0))
 
 
 @pytest.mark.slow

@@ -60,12 +60,6 @@ def test_by_default_they_share_a_code_all_the_same_and_no_row_is_lost() -> None:
     assert r.kept.all()
 
 
-def test_at_least_one_code_remains() -> None:
-    r = compress_attribute(np.array([1, -1, 0, 0, 0, 0]), 10.0, AttributeBins(EACH), ON)
-    assert r.size == 1
-    assert r.kept.all()
-
-
 def test_off_keeps_the_public_bins() -> None:
     groups = np.array([0, 0, 1, 1, 2, 2], dtype=np.int32)
     r = compress_attribute(np.array([0, 0, 0, 0, 0, 9]), 10.0, AttributeBins(groups), Compression(enabled=False))
@@ -203,16 +197,6 @@ def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
     assert r.coarse[0] == 0 and (r.coarse == 0).sum() > 100
     assert r.weight[0] > 0.97
     assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
-
-
-def test_a_whole_domain_says_which_attributes_have_intervals() -> None:
-    queries = [Query((a,), 6, 1, 10.0) for a in ("age", "state")]
-    answers = [np.array([500, 10, 10, 400, 5, 6])] * 2
-    recode = compress_domain(
-        answers, queries, {"age": AttributeBins(EACH, ((0, 6),)), "state": AttributeBins(EACH)}, ON
-    )
-    assert recode["age"].coarse.tolist() == [0, 1, 1, 2, 2, 2]
-    assert recode["state"].coarse.tolist() == [0, 2, 2, 1, 2, 2]
 
 
 def test_tables_round_trip_and_odd_names() -> None:

@@ -169,11 +169,3 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
     assert ages != sorted(ages)
     assert table.equals(decode(codes, recode, encoding, order, seed=5))
     assert not table.equals(decode(codes, recode, encoding, order, seed=6))
-
-
-def test_decode_of_no_rows() -> None:
-    spec = make_spec({"x": {"kind": "integer", "min": 0, "max": 3}})
-    recode = compress_attribute(
-        np.zeros(4, dtype=np.int64), 1.0, AttributeBins(np.arange(4, dtype=np.int32)), Compression()
-    )
-    assert decode(coded([], recode.size), {"x": recode}, plan(spec), ["x"], 0).num_rows == 0

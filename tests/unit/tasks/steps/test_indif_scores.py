@@ -78,11 +78,6 @@ def test_distance_to_the_reference_by_hand() -> None:
     assert compute_l1_distance(np.array([[MAX_ROWS]]), np.zeros((1, 1), np.int64)) == MAX_ROWS
 
 
-def test_negative_totals_and_no_rows_are_no_reference() -> None:
-    reference = IndependentCounts.of({"a": recode(-3, -1), "b": recode(-2, -2)})
-    assert reference.total == 0 and not reference.counts("a", "b").any()
-
-
 def test_a_score_against_one_way_noise_costs_a_sixteenth() -> None:
     domain = Domain(("a", "b", "c"), (2, 3, 2))
     indif_noise, ours = (

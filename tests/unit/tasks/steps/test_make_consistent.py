@@ -157,11 +157,6 @@ def test_more_weight_changes_nothing_where_no_count_is_near_zero() -> None:
         np.testing.assert_allclose(x.counts, y.counts, atol=1.0)
 
 
-def test_without_interaction_a_pair_is_the_product_of_its_one_ways() -> None:
-    found = remove_interaction(np.array([[30.0, 10.0], [40.0, 20.0]]), 100.0)
-    assert found == pytest.approx(np.outer([40, 60], [70, 30]) / 100)
-
-
 def test_without_interaction_three_attributes_keep_their_pairs_and_nothing_more() -> None:
     rng = np.random.default_rng(0)
     counts = rng.gamma(2.0, 50.0, (2, 3, 4))

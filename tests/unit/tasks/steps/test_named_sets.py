@@ -134,14 +134,6 @@ def test_counts_are_those_of_merged_codes_and_filtered_values_are_left_out() -> 
     assert counts.tolist() == wanted.ravel().tolist()
 
 
-@pytest.mark.parametrize(
-    ("of", "to", "found"),
-    [(None, None, (True, None)), (HALVES, None, (False, None)), (HALVES, HALVES, (True, None))],
-)
-def test_merges_of_the_same_codes(of: np.ndarray | None, to: np.ndarray | None, found: object) -> None:
-    assert find_merge(of, to) == found
-
-
 def test_a_merge_is_found_where_codes_are_parts_of_the_others() -> None:
     agrees, merge = find_merge(QUARTERS, HALVES)
     assert agrees and merge is not None and merge.tolist() == [0, 0, 1, 1]

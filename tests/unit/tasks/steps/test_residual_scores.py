@@ -18,11 +18,8 @@ from privsyn.tasks.estimation.pair_departures import estimate_clique_departures,
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.residual_scores import (
-    MOST_ROWS,
-    OVERSAMPLE,
     choose_worst_marginals,
     count_exactly,
-    count_rows_so_far,
     derive_seed,
     list_candidates,
     plan_queries,
@@ -128,12 +125,6 @@ def test_rows_so_far_are_not_those_that_are_released_nor_those_of_another_round(
         seeds = [seed, *(derive_seed(seed, number) for number in (2, 3, 4))]
         assert len(set(seeds)) == 4
         assert all(0 <= s < 2**63 for s in seeds)
-
-
-def test_rows_so_far_follow_the_noisy_total_up_to_a_public_limit() -> None:
-    assert count_rows_so_far(100.4) == 100 * OVERSAMPLE
-    assert count_rows_so_far(-7.0) == 0
-    assert count_rows_so_far(1e12) == MOST_ROWS
 
 
 COUNTS = {"a": [600, 400], "b": [500, 300, 200], "c": [700, 300], "d": [250, 250, 250, 250]}

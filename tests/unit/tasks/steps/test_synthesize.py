@@ -94,11 +94,6 @@ def test_water_filling_caps_the_nearly_right_cells() -> None:
     assert min(10, beta * 100) + min(100, beta * 100) == pytest.approx(60)
 
 
-def test_growth_is_rounded_without_bias() -> None:
-    moved = [plan([10.0, 0.0], [1, 9], 0.3, ((i + 0.5) / 1_000, 0.5))[0] for i in range(1_000)]
-    assert np.mean(moved) == pytest.approx(0.3)
-
-
 def test_rows_of_a_cell_are_chosen_uniformly() -> None:
     rows, cells, visits = 60, 2, 4_000
     keys = (np.arange(rows) % 3 == 0).astype(np.uint32)
@@ -131,22 +126,6 @@ def test_true_marginals_in_almost_no_error_out(duplicate_share: float) -> None:
         assert error(made, true, clique) < 0.01
     for attribute in DOMAIN.attributes:
         assert error(made, true, (attribute,)) < 0.005
-
-
-def test_without_iterations_only_the_one_ways_are_right() -> None:
-    true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(iterations=0), true.rows)
-    for attribute in DOMAIN.attributes:
-        assert error(made, true, (attribute,)) == 0
-    assert error(made, true, ("a", "b")) > 0.05
-    assert error(made, true, ("wide", "d")) > 0.05
-
-
-def test_the_start_is_in_random_order() -> None:
-    true = true_table()
-    start = synthesize(marginals_of(true, []), DOMAIN, GUM(), true.rows)
-    independent = np.outer(count(true, ("a",)), count(true, ("b",))) / true.rows
-    np.testing.assert_allclose(count(start, ("a", "b")), independent, atol=5 * math.sqrt(independent.max()))
 
 
 @pytest.mark.parametrize("duplicate_share", [0.0, 0.4])

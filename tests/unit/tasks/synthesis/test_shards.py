@@ -162,9 +162,3 @@ def test_what_shards_lack_is_what_their_counts_say() -> None:
     np.testing.assert_array_equal(count_all_parts() + left[0], wanted_rows)
     assert np.abs(wanted_rows - np.concatenate([m.counts.ravel() for m in targets()])).max() <= 1
     assert measure_residuals(left) < measure_residuals(add_residuals(lacking))
-
-
-def test_one_shard_changes_nothing() -> None:
-    plain = synthesize(targets(), DOMAIN, Synthesis(seed=2), 20_000, 1)
-    for one, other in zip(plain.columns, in_shards_of(20_000), strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -20,7 +20,6 @@ from privsyn.tasks.steps.append_attributes import append_attributes, select_core
 from privsyn.tasks.steps.synthesize import list_components, synthesize
 from privsyn.tasks.synthesis import sweep, targets
 from privsyn.tasks.synthesis.sweep import (
-    compute_mutual_information,
     order_drawing,
     start_from_tree,
     start_settled,
@@ -73,16 +72,6 @@ def test_small_targets_on_a_tree_are_met_exactly(rows: int) -> None:
     made = synthesize(marginals_of(true, [("a", "b"), ("b", "c"), ("c", "d")]), DOMAIN, SWEEP, rows)
     for clique in [("a", "b"), ("b", "c"), ("c", "d"), ("wide",), ("one",)]:
         assert wrong_rows(made, true, clique) == 0
-
-
-def test_each_sweep_comes_closer() -> None:
-    true = true_table()
-    errors = []
-    for sweeps in (0, 1, 4):
-        made = synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(method="sweep", sweeps=sweeps), true.rows)
-        errors.append(sum(wrong_rows(made, true, clique) for clique in CLIQUES))
-    assert errors[1] < 0.5 * errors[0]
-    assert errors[2] <= errors[1]
 
 
 def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
@@ -143,19 +132,6 @@ def test_less_noisy_marginals_win_where_two_disagree() -> None:
         assert np.abs(count(made, ("a", "b")) - expected).max() < 60
 
 
-def test_progress_ends_at_the_end() -> None:
-    seen: list[tuple[int, int]] = []
-    true = true_table(2_000)
-    synthesize(
-        marginals_of(true, CLIQUES), DOMAIN, Synthesis(method="sweep", sweeps=30), 2_000,
-        progress=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
-    assert {total for _, total in seen} == {30}
-    assert seen[-1] == (30, 30)
-    assert [d for d, _ in seen] == sorted(d for d, _ in seen)
-    assert len(seen) < 30  # it ends when sweeps no longer help
-
-
 def with_one_ways(domain: Domain, larger: list[Marginal]) -> list[Marginal]:
     ones = {a: Marginal((a,), np.ones(domain.size(a))) for a in domain.attributes}
     for m in larger:
@@ -168,20 +144,6 @@ def pair(a: str, b: str, strength: float, rows: float = 1_000.0) -> Marginal:
     """Two binary attributes, even one-ways, equal in a share (1 + strength) / 2."""
     same, other = rows * (1 + strength) / 4, rows * (1 - strength) / 4
     return Marginal((a, b), np.array([[same, other], [other, same]]))
-
-
-def test_mutual_information_by_hand() -> None:
-    assert compute_mutual_information(pair("a", "b", 1.0), "a") == pytest.approx(math.log(2))
-    assert compute_mutual_information(pair("a", "b", 0.0), "b") == pytest.approx(0.0, abs=1e-12)
-    assert compute_mutual_information(Marginal(("a", "b"), np.zeros((2, 2))), "a") == 0.0
-    # c = a xor b: nothing from one of them, everything from both.
-    xor = np.zeros((2, 2, 2))
-    for a in range(2):
-        for b in range(2):
-            xor[a, b, a ^ b] = 5
-    clique = Marginal(("a", "b", "c"), xor)
-    assert compute_mutual_information(clique, "c") == pytest.approx(math.log(2))
-    assert compute_mutual_information(clique.project(["a", "c"]), "c") == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_order_follows_the_maximum_spanning_forest() -> None:
@@ -239,15 +201,6 @@ def test_values_that_the_pair_never_saw_fall_back_on_the_one_way() -> None:
     assert np.bincount(a).tolist() == [500, 500]
     unseen = np.bincount(b[a == 1], minlength=2)
     assert unseen.tolist() in ([150, 350], [149, 351], [151, 349])
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2])
-def test_few_rows_and_attributes_of_one_value(rows: int) -> None:
-    domain = Domain.of({"one": 1, "a": 2, "b": 2})
-    larger = [Marginal(("one", "a"), np.array([[3.0, 4]])), Marginal(("a", "b"), np.zeros((2, 2)))]
-    columns = start_from_tree(with_one_ways(domain, larger), domain, rows, seed=0, purpose=9)
-    assert [c.size for c in columns] == [rows] * 3
-    CodeTable(domain, tuple(columns))
 
 
 TIED = Domain.of({"place": 20, "region": 4, "hour": 12, "shift": 3, "code": 30})
