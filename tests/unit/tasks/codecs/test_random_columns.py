@@ -67,3 +67,9 @@ def test_it_is_no_attribute_and_not_what_an_evaluation_compares() -> None:
     for found in (plan(spec), plan(spec, ("y", "x"))):
         assert found.domain.attributes == ("x",) and list(found.ranges()) == ["x", "y"]
     assert plan_every_column(spec, ("y", "x")).domain.attributes == ("x",)
+
+
+def test_the_domain_has_no_value_that_only_unlisted_ones_become() -> None:
+    found = planned(KINDS["open"][0]).ranges()["y"]
+    assert found.values is not None and found.values.to_pylist() == ["a", "b"]
+    assert not planned(KINDS["or_null"][0]).ranges()["y"].nullable

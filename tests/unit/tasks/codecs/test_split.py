@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 import privsyn
+from privsyn.engine.request import Request
+from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
-from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.codecs.split import SplitCodec, find_code_bin_pairs
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from tests.support.evaluations import slight_settings
 from tests.support.specs import make_spec
@@ -118,3 +120,15 @@ def test_a_release_with_a_split_column_is_evaluated(places: Path) -> None:
     assert made["time"] == [100 * h + m for h, m in zip(made["hour"], made["minute"], strict=True)]
     report = privsyn.evaluate(release, table, settings=slight_settings(places), out=places)
     assert "PRIVATE" in repr(report)
+
+
+def test_a_key_tells_two_splits_of_one_size_apart() -> None:
+    keys = []
+    for expression in ("hour * 100 + minute", "hour * 100 + 59 - minute"):
+        spec = make_spec(PARTS, rules=[{"derive": {"time": expression}}])
+        keys.append(ENCODE.build_key(Request(spec)))
+    assert keys[0]["split"] != keys[1]["split"]
+
+
+def test_codes_that_no_row_has_go_with_a_bin_all_the_same() -> None:
+    assert find_code_bin_pairs(np.array([[-1, -1], [0, 1], [-1, -1]])).tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]

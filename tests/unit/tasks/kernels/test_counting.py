@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
-from privsyn.data_contracts.tables import build_code_schema
+from privsyn.data_contracts.tables import BATCH_COLUMNS, BATCH_ROWS, build_code_schema, choose_batch_rows
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.blocks import BlockwiseRows, block_rows, iterate_passes
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count
@@ -208,3 +208,12 @@ def test_a_block_takes_bounded_bytes_whatever_the_width() -> None:
     assert block_rows(narrow) == blocks.BLOCK_BYTES
     assert block_rows(wide) == blocks.BLOCK_BYTES // 10_000
     assert block_rows(Domain.of({"a": 256}), padded=True) == blocks.BLOCK_BYTES // 2
+
+
+@pytest.mark.parametrize("columns", [BATCH_COLUMNS + 1, 1_000, 5_000])
+def test_a_batch_of_a_wide_table_has_as_many_values(columns: int) -> None:
+    assert BATCH_ROWS * BATCH_COLUMNS - columns < choose_batch_rows(columns) * columns <= BATCH_ROWS * BATCH_COLUMNS
+
+
+def test_a_batch_has_never_few_rows() -> None:
+    assert choose_batch_rows(1_000_000) == 1_024

@@ -99,3 +99,12 @@ def test_unfit_requests_are_refused() -> None:
         evaluated(REAL, REAL, sexes=(1, 1))
     with pytest.raises(ValueError, match="three different"):
         evaluated(REAL, REAL, place="sex")
+
+
+def test_gini_by_hand() -> None:
+    """10 and 30: the mean difference is (0 + 20 + 20 + 0) / 4 = 10, twice the mean 40, so 1/4.  One of four: 3/4."""
+    assert compute_gini(np.array([1, 1]), np.array([30.0, 10.0])) == pytest.approx(0.25)
+    assert compute_gini(np.array([3, 1]), np.array([0.0, 5.0])) == pytest.approx(0.75)
+    assert compute_gini(np.array([4, 0]), np.array([5.0, 9.0])) == pytest.approx(0, abs=1e-12)
+    assert compute_gini(np.array([0, 0]), np.array([5.0, 9.0])) == 0
+    assert compute_gini(np.array([4, 0]), np.array([0.0, 9.0])) == 0

@@ -118,3 +118,13 @@ def test_values_that_do_not_fit() -> None:
     for values, said in (({"z": None}, "z"), ({"x": np.zeros(3)}, "4 in all"), ({"x": np.full(4, np.inf)}, "finite")):
         with pytest.raises(ValueError, match=said):
             compute_pair_figures(real, real, values)
+
+
+def test_null_rows_are_left_out_of_ordered_attributes_only() -> None:
+    """Without its null (code 0), x is y; as a category, null makes kind tell the rows apart completely."""
+    counts = np.array([[0, 9], [4, 0], [0, 5]])
+    x = np.array([np.nan, 0.0, 1.0])
+    assert measure_association(counts, x, np.arange(2.0)) == pytest.approx(1.0)
+    assert measure_association(counts, x, None) == pytest.approx(1.0)
+    assert measure_association(counts, None, None) == pytest.approx(1.0)
+    assert measure_association(np.array([[5, 0], [0, 5]]), None, np.array([0.0, np.nan])).__repr__() == "nan"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import privsyn
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rules import list_conditions
-from privsyn.tasks.codecs import plan
+from privsyn.specs.yaml_file import parse_yaml
+from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.rules.feasibility import check_feasible, find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
-from tests.support.examples import choose_example_count
+from tests.support.examples import choose_example_count, keep_first
 from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
 from tests.support.specs import make_spec
 
@@ -262,3 +266,24 @@ def test_days_times_and_exact_values_are_what_they_are_released_as(
     assert all(b or not forbidden(x) for b, x in zip(broken, table["x"].to_pylist(), strict=True))
     surely = made.rules.find_impossible_cells(made.rules.conditions[0], made.codecs[0].value_bounds(), [("x",)])
     assert (surely.repeat(3) == broken).all()  # its threshold is an edge: every code is on one side
+
+
+PAGE = (Path(__file__).parents[4] / "docs" / "rules.md").read_text()
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("text", keep_first(EXAMPLES, 4), ids=lambda text: text.split(":")[1].strip())
+def test_no_released_row_breaks_a_rule(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(tmp_path / "ledger.sqlite"))
+    content: dict[str, Any] = dict(parse_yaml(text, "the example").content)
+    spec = make_spec(content["columns"], rules=content["rules"], data="")
+    rng = np.random.default_rng(1)
+    columns = plan_every_column(spec)  # private rows of any kind: most of them break the rules
+    private = pa.table(columns.decode({c.attribute: rng.integers(c.size, size=1500) for c in columns.codecs}, rng))
+    release = privsyn.release(private, spec, out=tmp_path)
+    rules = plan(spec).rules
+    assert rules is not None
+    table = {name: release.table[name].combine_chunks() for name in release.table.column_names}
+    assert release.table.num_rows > 1000
+    assert not rules.find_broken_rows(table).any()
+    assert not any(rows.any() for rows in rules.find_differing_rows(table).values())
