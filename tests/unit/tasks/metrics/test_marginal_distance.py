@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import marginal_distance
 from privsyn.tasks.metrics.marginal_distance import (
@@ -20,13 +20,9 @@ from privsyn.tasks.metrics.marginal_distance import (
     estimate_density_error,
     list_all_cliques,
 )
+from tests.support.code_tables import draw_table
 
 DOMAIN = Domain.of({"a": 4, "one": 1, "b": 3, "wide": 300, "c": 2})
-
-
-def random_table(rows: int, seed: int = 0, domain: Domain = DOMAIN) -> CodeTable:
-    rng = np.random.default_rng(seed)
-    return CodeTable(domain, tuple((rng.random(rows) ** 2 * s).astype(choose_code_dtype(s)) for s in domain.sizes))
 
 
 def table(domain: Domain, *columns: list[int]) -> CodeTable:
@@ -44,7 +40,7 @@ def by_pandas(real: CodeTable, synthetic: CodeTable, clique: Clique) -> float:
 
 
 def test_against_pandas() -> None:
-    real, synthetic = random_table(500, 1), random_table(301, 2)
+    real, synthetic = draw_table(DOMAIN, 500, 1), draw_table(DOMAIN, 301, 2)
     cliques = [c for ways in (1, 2, 3, 5) for c in list_all_cliques(DOMAIN, ways)]
     expected = [by_pandas(real, synthetic, c) for c in cliques]
     assert compute_l1_distances(real, synthetic, cliques, threads=2) == pytest.approx(expected, rel=1e-12)
@@ -53,7 +49,7 @@ def test_against_pandas() -> None:
 
 
 def test_sparse_is_dense_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, synthetic = random_table(400, 3), random_table(90, 4)
+    real, synthetic = draw_table(DOMAIN, 400, 3), draw_table(DOMAIN, 90, 4)
     cliques = [*list_all_cliques(DOMAIN, 2), *list_all_cliques(DOMAIN, 3), ()]
     dense = compute_l1_distances(real, synthetic, cliques, threads=1)
     monkeypatch.setattr(marginal_distance, "DENSE_CELLS", 30)  # some of the marginals are still dense
@@ -83,7 +79,7 @@ def test_sparse_counts_name_a_row_of_each_cell() -> None:
 
 
 def test_without_rows_attributes_or_cliques() -> None:
-    real, none = random_table(10), random_table(0)
+    real, none = draw_table(DOMAIN, 10), draw_table(DOMAIN, 0)
     cliques = list_all_cliques(DOMAIN, 2)
     assert set(compute_l1_distances(real, none, cliques)) == {1.0} == set(compute_l1_distances(none, real, cliques))
     assert average_l1(none, none, cliques) == 0.0 == average_l1(real, none, [])
@@ -93,9 +89,9 @@ def test_without_rows_attributes_or_cliques() -> None:
 
 
 def test_tables_that_cannot_be_compared() -> None:
-    real = random_table(5)
+    real = draw_table(DOMAIN, 5)
     with pytest.raises(ValueError, match="same domain"):
-        compute_l1_distances(real, random_table(5, domain=Domain.of({"a": 2})), [])
+        compute_l1_distances(real, draw_table(Domain.of({"a": 2}), 5), [])
     padded = CodeTable(DOMAIN, real.columns, padded=True)
     with pytest.raises(ValueError, match="filtered"):
         compute_l1_distances(padded, padded, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,13 @@ from privsyn.data_contracts.evaluation_results import EarthMover
 from privsyn.data_contracts.evaluation_spec import ComparedMarginal, EvaluationSpec, MgdSpec
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.mgd import MgdResult, choose_default_marginals, compute_mgd
+from tests.support.code_tables import write_rows
 
 DOMAIN = Domain.of({"age": 3, "city": 4, "happy": 2})
+table = partial(write_rows, DOMAIN)
 LABELS = {"age": ["young", "middle", "old"], "city": ["Chicago", "Gary", "Joliet", "(null)"], "happy": ["no", "yes"]}
 ORDERED = {"age": True, "city": False, "happy": False}
 STATES = {"Illinois": ["Chicago", "Joliet"], "Indiana": ["Gary"]}
-
-
-def table(rows: list[tuple[int, int, int]]) -> CodeTable:
-    """Rows of codes of age, city, happy."""
-    codes = np.array(rows, dtype=np.uint8).reshape(-1, 3)
-    return CodeTable(DOMAIN, tuple(np.ascontiguousarray(column) for column in codes.T))
 
 
 def score(real: CodeTable, synthetic: CodeTable, **spec: Any) -> MgdResult:

@@ -14,12 +14,12 @@ from privsyn.engine.request import Request
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import find_starts
-from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import named_sets
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
+from tests.support.code_tables import make_recode
 from tests.support.specs import make_spec
 
 HALVES = np.arange(12) // 6
@@ -42,15 +42,8 @@ def test_named_sets_have_a_share_in_a_table_of_any_width() -> None:
     assert named_sets.compute_least_share([]) == 0
 
 
-def recode_of(counts: list[float]) -> AttributeRecode:
-    size = len(counts)
-    return AttributeRecode(
-        np.arange(size, dtype=np.int32), np.ones(size, bool), np.ones(size), np.array(counts), np.ones(size)
-    )
-
-
 def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> None:
-    recode = {"a": recode_of([100.0] * 8), "b": recode_of([400.0, 400.0]), "c": recode_of([800.0])}
+    recode = {"a": make_recode([100.0] * 8), "b": make_recode([400.0, 400.0]), "c": make_recode([800.0])}
     named = [(frozenset("ab"), 10.0), (frozenset("abc"), 1.0)]
     sets = named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
     assert [(s.attributes, s.weight) for s in sets] == [(("a", "b"), 11.0)]  # c has one code and tells nothing
@@ -67,7 +60,7 @@ def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
     request = Request(make_spec(dict.fromkeys(columns, number), workload=[{"columns": list(columns)}]))
     groupings = {codec.attribute: (codec.groups, 9) for codec in request.encoding.codecs}
     starts = find_starts(request.spec, request.encoding, groupings)
-    recode = {a: recode_of([20.0] * 8 + [2_000.0]) for a in columns}
+    recode = {a: make_recode([20.0] * 8 + [2_000.0]) for a in columns}
     named = [(frozenset(columns), 1.0)]
     (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
     assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)
@@ -79,7 +72,7 @@ def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None
         "b": AttributeBins(np.arange(8, dtype=np.int32), ((0, 8),), is_open=True),
         "c": AttributeBins(np.arange(2, dtype=np.int32)),
     }
-    recode = {"a": recode_of([100.0] * 8 + [9_000.0]), "b": recode_of([100.0] * 8), "c": recode_of([400.0] * 2)}
+    recode = {"a": make_recode([100.0] * 8 + [9_000.0]), "b": make_recode([100.0] * 8), "c": make_recode([400.0] * 2)}
     thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
     sets = [
         named_sets.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),

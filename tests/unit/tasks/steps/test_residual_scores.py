@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -16,7 +17,6 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN, TargetWeights
 from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.residual_scores import (
     choose_worst_marginals,
     count_exactly,
@@ -25,15 +25,12 @@ from privsyn.tasks.steps.residual_scores import (
     plan_queries,
     reselect_cliques,
 )
+from tests.support.code_tables import write_rows
 from tests.unit.tasks.estimation.test_pair_departures import recoded
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 5})
+table = partial(write_rows, DOMAIN)
 PAIRS = list(combinations("abcd", 2))
-
-
-def table(rows: list[tuple[int, ...]], domain: Domain = DOMAIN, *, padded: bool = False) -> CodeTable:
-    codes = np.array(rows, np.uint8).reshape(-1, len(domain.attributes))
-    return CodeTable(domain, tuple(np.ascontiguousarray(c) for c in codes.T), padded=padded)
 
 
 def random_rows(rng: np.random.Generator, n: int) -> list[tuple[int, ...]]:

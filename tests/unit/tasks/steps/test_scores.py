@@ -16,6 +16,7 @@ from privsyn.tasks.steps import indif_scores, triple_scores
 from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance
 from privsyn.tasks.steps.named_sets import build_set_domain, merge_rows, name_columns
 from privsyn.tasks.steps.trend_scores import MOST_AGAIN, choose_top, count_exactly, get_top, plan_again, plan_queries
+from tests.support.code_tables import make_recode
 
 
 def test_definition_in_floating_point() -> None:
@@ -172,18 +173,11 @@ def test_nothing_is_asked_again_otherwise(top: int, total: float, weights: dict[
     assert plan_again([], weights, total, Fraction(1, 1_000), 1) == ([], weights)
 
 
-def recode_of(counts: list[float]) -> AttributeRecode:
-    size = len(counts)
-    return AttributeRecode(
-        np.arange(size, dtype=np.int32), np.ones(size, bool), np.ones(size), np.array(counts), np.ones(size)
-    )
-
-
 RECODE = {
-    "a": recode_of([100.0, 100.0, 100.0, 100.0]),
-    "b": recode_of([200.0, 200.0]),
-    "c": recode_of([400.0]),
-    "y": recode_of([300.0, 100.0]),
+    "a": make_recode([100.0, 100.0, 100.0, 100.0]),
+    "b": make_recode([200.0, 200.0]),
+    "c": make_recode([400.0]),
+    "y": make_recode([300.0, 100.0]),
 }
 ORDERED = {"a"}
 

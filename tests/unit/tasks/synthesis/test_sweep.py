@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
@@ -26,6 +25,7 @@ from privsyn.tasks.synthesis.sweep import (
     weigh_marginals,
 )
 from privsyn.tasks.synthesis.targets import find_empty_cells
+from tests.support.code_tables import count_marginals, draw_related_table
 
 SWEEP = Synthesis(method="sweep")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
@@ -40,26 +40,14 @@ CLIQUES: list[Clique] = [
 ]
 
 
-def true_table(rows: int = 20_000) -> CodeTable:
-    rng = np.random.default_rng(5)
-    base = rng.integers(0, 12, rows)
-    columns = [(base * (i + 1) // 3 + (rng.random(rows) ** 2 * s)).astype(int) % s for i, s in enumerate(DOMAIN.sizes)]
-    return CodeTable(DOMAIN, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, DOMAIN.sizes, strict=True)))
-
-
-def marginals_of(table: CodeTable, cliques: Sequence[Clique], sigma: float = 0.0) -> list[Marginal]:
-    every = [*((a,) for a in table.domain.attributes), *cliques]
-    return [Marginal(c, count(table, c).astype(float), sigma) for c in every]
-
-
 def wrong_rows(made: CodeTable, true: CodeTable, clique: Clique) -> int:
     """Rows that stand in another cell of the marginal than they should."""
     return int(np.abs(count(made, clique) - count(true, clique)).sum()) // 2
 
 
 def test_exact_marginals_in_almost_exact_marginals_out() -> None:
-    true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, SWEEP, true.rows)
+    true = draw_related_table(DOMAIN, 20_000)
+    made = synthesize(count_marginals(true, CLIQUES), DOMAIN, SWEEP, true.rows)
     for clique in CLIQUES:
         assert wrong_rows(made, true, clique) < 0.002 * true.rows, clique
     for attribute in DOMAIN.attributes:
@@ -68,17 +56,17 @@ def test_exact_marginals_in_almost_exact_marginals_out() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 30])
 def test_small_targets_on_a_tree_are_met_exactly(rows: int) -> None:
-    true = true_table(rows)
-    made = synthesize(marginals_of(true, [("a", "b"), ("b", "c"), ("c", "d")]), DOMAIN, SWEEP, rows)
+    true = draw_related_table(DOMAIN, rows)
+    made = synthesize(count_marginals(true, [("a", "b"), ("b", "c"), ("c", "d")]), DOMAIN, SWEEP, rows)
     for clique in [("a", "b"), ("b", "c"), ("c", "d"), ("wide",), ("one",)]:
         assert wrong_rows(made, true, clique) == 0
 
 
 def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
-    true = true_table(150_000)
+    true = draw_related_table(DOMAIN, 150_000)
     settings = Synthesis(method="sweep", sweeps=4, seed=11)
     one, two, five = (
-        synthesize(marginals_of(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
+        synthesize(count_marginals(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
     )
     assert one.equals(two)
     assert one.equals(five)
@@ -87,7 +75,7 @@ def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
 def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_attributes() -> None:
     """Several blocks a sweep in both components, and an attribute drawn afterwards."""
     rows = 4 * SMALLEST_BLOCK
-    true, rng = true_table(rows), np.random.default_rng(6)
+    true, rng = draw_related_table(DOMAIN, rows), np.random.default_rng(6)
     more = {"x": 5, "y": 4, "z": 3, "leaf": 7}
     base = rng.integers(0, 60, rows)
     columns = [((base + rng.integers(0, 9, rows)) // (i + 2) % s).astype(np.uint8) for i, s in enumerate(more.values())]
@@ -96,7 +84,7 @@ def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_att
     cliques = [*CLIQUES, ("x", "y", "z"), ("x", "z"), ("y", "leaf")]
     noisy = [
         Marginal(m.attributes, np.maximum(m.counts + np.rint(rng.normal(0, 40, m.counts.shape)), 0.0), 40.0)
-        for m in marginals_of(both, cliques)
+        for m in count_marginals(both, cliques)
     ]
     core = select_core_marginals(noisy, domain)
     assert set(domain.attributes) - set(core.domain.attributes) == {"leaf", "wide", "one"}
