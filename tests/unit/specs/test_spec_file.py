@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,24 +33,6 @@ def paragraph(text: str) -> str:
     assert caught.value.exit_code == 2
     assert "\n" not in message and "pydantic" not in message and "Traceback" not in message
     return message
-
-
-def test_every_kind_loads() -> None:
-    spec = parse_spec(
-        HEAD
-        + """
-columns:
-  age:      {kind: integer, min: 18, max: 89, bins: 24, nullable: true, unit: years}
-  income:   {kind: number, min: 0, max: 200000, edges: [0, 10000, 25000, 200000]}
-  region:   {kind: categorical, values: [north, south], unlisted: other}
-  happy:    {kind: boolean}
-  seen:     {kind: datetime, min: 2010-01-01, max: 2020-01-01 12:30:00, bins: 40}
-  caseid:   {kind: drop}
-synthesis: {rows: auto}
-"""
-    )
-    assert list(spec.columns) == ["age", "income", "region", "happy", "seen", "caseid"]
-    assert spec.columns["seen"].max == dt.datetime(2020, 1, 1, 12, 30)
 
 
 def test_yaml_types() -> None:

@@ -234,20 +234,6 @@ def test_number_categories_match_text_and_floats() -> None:
     assert there_and_back(as_text, pa.array([1994.0, 1996.0])) == ["1994", "1996"]
 
 
-def test_booleans_of_every_source_type() -> None:
-    assert encode({"kind": "boolean"}, pa.array([True, False, None])) == ([1, 0, 0], {"null": 1})
-    assert encode({"kind": "boolean"}, pa.array(["TRUE", " no", "1", "maybe"])) == ([1, 0, 1, 0], {"unparseable": 1})
-    assert there_and_back({"kind": "boolean", "nullable": True}, pa.array([1, 0, 7, None])) == [True, False, None, None]
-
-
-def test_a_category_of_60000_values() -> None:
-    names = [f"v{i}" for i in range(60_000)]
-    made = codec({"kind": "categorical", "values": names})
-    codes, _ = made.encode({"x": pa.array(names)})
-    assert codes.dtype == np.uint16
-    assert made.decode(codes, RNG)["x"].to_pylist() == names
-
-
 @pytest.mark.parametrize("grid", [{"decimals": 1}, {"step": 0.1}])
 @pytest.mark.parametrize("stored", [pa.float16(), pa.float32(), pa.dictionary(pa.int8(), pa.float32())])
 def test_short_floats_are_the_multiples_that_they_hold(grid: dict[str, Any], stored: pa.DataType) -> None:

@@ -43,19 +43,6 @@ def test_score_is_the_scaled_mean_over_the_same_random_marginals() -> None:
     assert compute_k_marginal_score(real, synthetic, 2) == compute_k_marginal_score(real, synthetic, cliques=pairs)
 
 
-def test_best_worst_and_empty() -> None:
-    real, none = draw_table(DOMAIN, 50), draw_table(DOMAIN, 0)
-    assert compute_k_marginal_score(real, real) == 1000.0 == compute_k_marginal_score(none, none)
-    assert compute_k_marginal_score(table([0], [0]), table([1, 1], [1, 1]), k=1) == 0.0
-    assert compute_k_marginal_score(real, none) == 500.0 == compute_k_marginal_score(none, real)
-
-
-def test_a_group_that_one_table_lacks_scores_zero() -> None:
-    found = compute_group_k_marginal(table([0, 1], [0, 0]), table([0, 2], [0, 0]), ["place"])
-    assert dict(zip(found.codes[:, 0].tolist(), found.scores.tolist(), strict=True)) == {0: 1000.0, 1: 0.0, 2: 0.0}
-    assert not found.biased.any()
-
-
 @pytest.mark.parametrize(("more", "score"), [(250, 1000.0), (251, 0.0)])
 def test_bias_penalty_begins_above_250_rows(more: int, score: float) -> None:
     real, synthetic = table([0] * 10, [0] * 10), table([0] * (10 + more), [0] * (10 + more))

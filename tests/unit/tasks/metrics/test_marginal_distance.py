@@ -15,7 +15,6 @@ from privsyn.tasks.metrics import marginal_distance
 from privsyn.tasks.metrics.marginal_distance import (
     average_l1,
     compute_l1_distances,
-    count_sparsely,
     draw_cliques,
     estimate_density_error,
     list_all_cliques,
@@ -23,10 +22,6 @@ from privsyn.tasks.metrics.marginal_distance import (
 from tests.support.code_tables import draw_table
 
 DOMAIN = Domain.of({"a": 4, "one": 1, "b": 3, "wide": 300, "c": 2})
-
-
-def table(domain: Domain, *columns: list[int]) -> CodeTable:
-    return CodeTable(domain, tuple(np.array(c, np.uint8) for c in columns))
 
 
 def frame(data: CodeTable) -> pd.DataFrame:
@@ -68,14 +63,6 @@ def test_more_cells_than_can_be_numbered(width: int) -> None:
     synthetic = CodeTable(domain, (np.array([0, 65_535, 65_535, 8], np.uint16), *columns[1:]))
     assert compute_l1_distances(real, real, [domain.attributes]).tolist() == [0.0]
     assert compute_l1_distances(real, synthetic, [domain.attributes]).tolist() == [0.5]
-
-
-def test_sparse_counts_name_a_row_of_each_cell() -> None:
-    domain = Domain.of({"a": 3, "b": 2})
-    real, synthetic = table(domain, [2, 0, 2], [1, 0, 1]), table(domain, [2, 1], [1, 0])
-    row, ours, theirs = count_sparsely(real, synthetic, ("a", "b"))
-    assert (ours.tolist(), theirs.tolist()) == ([1, 0, 2], [0, 1, 1])  # cells 00, 10, 21
-    assert row.tolist() == [1, 4, 0]
 
 
 def test_without_rows_attributes_or_cliques() -> None:
@@ -120,13 +107,6 @@ def test_random_cliques_are_even_and_seeded(few: int, monkeypatch: pytest.Monkey
         counts = pd.Series(drawn).value_counts()
         assert len(counts) == 10
         assert counts.between(50 * number - 50, 50 * number + 50).all()
-
-
-def test_random_cliques_never_list_all_of_a_wide_table() -> None:
-    wide = Domain.of({f"a{i}": 2 for i in range(2_000)})
-    found = draw_cliques(wide, 40, 20, seed=0)  # more than 10**84 exist
-    assert len(set(found)) == 20
-    assert all(wide.ordered(c) == c and len(c) == 40 for c in found)
 
 
 def test_negative_numbers_are_refused() -> None:

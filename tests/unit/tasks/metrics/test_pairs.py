@@ -75,18 +75,6 @@ def test_sparse_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sparse.association_synthetic == pytest.approx(dense.association_synthetic, abs=1e-12, nan_ok=True)
 
 
-def test_a_pair_of_very_many_cells() -> None:
-    """70,000**2 cells: only the occupied ones are held."""
-    domain = Domain.of({"a": 70_000, "b": 70_000})
-    codes = np.arange(0, 70_000, 700, dtype=np.uint32)
-    real, mirrored = CodeTable(domain, (codes, codes)), CodeTable(domain, (codes, codes[::-1].copy()))
-    figures = compute_pair_figures(real, mirrored, {"a": np.arange(70_000.0), "b": np.arange(70_000.0)})
-    assert figures.l1.tolist() == [2.0]
-    assert figures.association_real == pytest.approx([1.0])
-    assert figures.association_synthetic == pytest.approx([-1.0])
-    assert compute_pair_figures(real, real, {}).association_real == pytest.approx([1.0])
-
-
 def test_very_large_and_very_small_values() -> None:
     counts = np.array([[2, 1], [1, 2]])
     plain = measure_association(counts, np.array([0.0, 1.0]), np.array([0.0, 1.0]))

@@ -61,16 +61,6 @@ def test_the_null_expectation_by_simulation(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.mean(part) == pytest.approx(1, abs=0.1)
 
 
-def test_main_effects_miss_what_trees_see() -> None:
-    """Real: y = x.  Synthetic: the same shares, independent."""
-    domain = Domain.of({"x": 2, "y": 2})
-    x = np.arange(400) % 2
-    result = found(table(domain, x, x), table(domain, x, np.arange(400) // 2 % 2))
-    assert result.pmse == pytest.approx(0, abs=1e-9)
-    assert result.auc is not None
-    assert result.auc > 0.7
-
-
 def test_the_larger_table_is_sampled_and_seeds_decide() -> None:
     real, synthetic = even(700, 0), even(300, 1)
     assert found(real, synthetic, seed=3).rows == 300
@@ -90,12 +80,3 @@ def test_awkward_tables() -> None:
     assert found(constant, constant) == Propensity(30, 0.0, None, 0.5)
     with pytest.raises(ValueError, match="at least one row"):
         measure_propensity(one, one, max_rows=0)
-
-
-def test_many_codes_take_the_other_solver_to_the_same_place() -> None:
-    """1,200 codes, each twice in the real table; synthetic: the even ones four times, so p = 0 or 2/3."""
-    domain = Domain.of({"id": 1_200})
-    codes = np.arange(1_200, dtype=np.uint16)
-    real = CodeTable(domain, (np.repeat(codes, 2),))
-    synthetic = CodeTable(domain, (np.repeat(codes[::2], 4),))
-    assert found(real, synthetic).pmse == pytest.approx((1_200 * 0.25 + 3_600 / 36) / 4_800, rel=1e-2)

@@ -57,11 +57,6 @@ def test_answers_equal_masks_on_any_number_of_threads(rows: int, padded: bool) -
     assert rows < 3 or sum(expected) > 0
 
 
-def test_a_query_without_conditions_is_satisfied_by_every_row_and_no_queries_have_no_answers() -> None:
-    assert answer_queries(draw_table(DOMAIN, 17), [RangeQuery({})]).tolist() == [17]
-    assert answer_queries(draw_table(DOMAIN, 17), []).tolist() == []
-
-
 def test_mean_error_by_hand() -> None:
     """Real rows: 00 01 10 20, synthetic: 00 20.  a in 0..1: 3/4 and 1/2.  a = 0 and b = 1: 1/4 and 0.
 
@@ -87,18 +82,6 @@ def test_nist_score_by_hand() -> None:
     first = compute_nist_range_score(real, synthetic, queries[:1])
     assert first == pytest.approx(1e6 * (1 - math.log(3 / 2) / math.log(1_000)))
     assert compute_nist_range_score(real, real, queries) == 1e6
-
-
-def test_tables_of_no_rows_have_shares_of_nothing() -> None:
-    """Real share 1 against 0: error 1 and d = ln 1e-6, worse than the worst score.  Two empty tables agree."""
-    one, none = table(a=[0], b=[0]), table(a=[], b=[])
-    everything = [RangeQuery({"a": np.array([True, True, True])})]
-    assert compute_range_query_error(one, none, everything) == 1
-    assert compute_nist_range_score(one, none, everything) == 0
-    assert compute_nist_range_score(none, one, everything) == 0
-    assert compute_range_query_error(none, none, everything) == 0
-    assert compute_nist_range_score(none, none, everything) == 1e6
-    assert len(draw_nist_queries(none, {"a"}, 5)) == 5
 
 
 def test_privsyn_queries_are_ranges_over_three_different_attributes() -> None:

@@ -54,14 +54,6 @@ def test_a_run_of_neighbours_is_kept_and_one_of_two_neighbours_is_drawn() -> Non
     np.testing.assert_array_equal(runs.measure_gaps(), 1)
 
 
-def test_persons_of_one_row_have_a_record_and_no_pair() -> None:
-    table = make_panel(50, most=1)
-    (runs,) = iterate_runs(RowsOfPersons(lambda: table.to_batches()), PLAN, 1)
-    assert runs.drawn.all()
-    assert len(runs.find_pairs()) == 0
-    assert (runs.measure_gaps() == -1).all()
-
-
 def test_one_row_of_each_synthetic_person_is_drawn_and_not_the_last_of_several() -> None:
     person = np.repeat(np.arange(100), np.tile([1, 2, 5, 2], 25))
     chosen = draw_one_row_each(person, household=False)
@@ -116,20 +108,6 @@ def test_where_noise_hides_the_shares_every_person_is_taken_once() -> None:
     assert (choose_persons(person, codes, {"sex": (np.array([4_000.0, 6_000.0]), 1e5)}, 0) == 1).all()
     assert (choose_persons(person, codes, {"sex": (np.array([-40.0, -60.0]), 1.0)}, 0) == 1).all()
     assert (choose_persons(person, codes, {}, 0) == 1).all()
-
-
-def test_a_code_that_no_row_has_changes_no_person() -> None:
-    """A share that cannot be had is not waited for, and the others are."""
-    person, codes = make_rows()
-    counts = np.array([3_000.0, 3_000.0, 2_000.0, 2_000.0, 500.0])
-    times = choose_persons(person, codes, {"job": (counts, 10.0)}, 0)
-    made = np.bincount(codes["job"], weights=times[person]) / times[person].sum()
-    assert np.abs(made - counts[:4] / counts[:4].sum()).max() < 0.02
-
-
-def test_no_person_makes_no_person() -> None:
-    none = np.empty(0, np.int64)
-    assert choose_persons(none, {"sex": none}, {"sex": (np.array([1.0, 2.0]), 1.0)}, 0).shape == (0,)
 
 
 def test_groups_of_persons_come_out_as_they_should() -> None:

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 import privsyn
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.rules import list_conditions
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.codecs.binning import AttributeBins
@@ -167,15 +166,6 @@ def test_rules_that_leave_no_row_are_named(rules: list[dict[str, Any]], place: t
     assert said in str(refused.value)
 
 
-def test_a_row_is_found_where_few_are_possible() -> None:
-    made = plan(
-        ruled_spec([{"never": "age * 7 % 91 != 70 or educ != 13"}, {"never": "hired is null or year(hired) != 1999"}])
-    )
-    found = find_valid_row(made)
-    assert found is not None
-    assert not made.rules.find_broken_rows(found).any()  # type: ignore[union-attr]
-
-
 def test_a_lookup_gives_what_the_table_says_and_forbids_what_it_lacks() -> None:
     lookup = {"from": ["marital", "east"], "to": ["educ"], "rows": [["married", True, 3], ["widowed", False, 4]]}
     made = plan(ruled_spec([{"lookup": lookup}]))
@@ -186,13 +176,6 @@ def test_a_lookup_gives_what_the_table_says_and_forbids_what_it_lacks() -> None:
     }
     assert made.rules.compute_columns(table, {"educ": pa.int64()})["educ"].to_pylist() == [3, None, 4, None]
     assert made.rules.find_broken_rows(table).any(axis=0).tolist() == [False, True, False, True]
-
-
-def test_conditions_of_computed_columns_are_asked_of_what_they_are_computed_from() -> None:
-    made = plan(ruled_spec([RULES[0], {"never": "exper > 40"}]))
-    assert made.rules is not None
-    assert [c.needs for c in made.rules.conditions] == [("age", "educ"), ("age", "educ")]
-    assert list_conditions(ruled_spec(RULES).rules, ruled_spec().released_columns).keys() == {1, 2, 3}
 
 
 def test_a_column_with_the_name_of_the_dummies_attribute_is_refused() -> None:

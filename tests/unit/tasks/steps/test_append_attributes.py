@@ -54,14 +54,6 @@ def test_split(cliques: list, core: list, appended: list) -> None:
     assert split_appended(cliques, DOMAIN) == (core, appended)
 
 
-def test_core_keeps_the_joint_of_a_triple_less_its_leaf() -> None:
-    table = true_table()
-    core = select_core_marginals(count_marginals(table, [("a", "b", "c"), ("a", "d"), ("b", "d")]), DOMAIN)
-    assert core.domain.attributes == ("a", "b", "d")
-    assert [m.attributes for m in core.marginals] == [("a",), ("b",), ("d",), ("a", "b"), ("a", "d"), ("b", "d")]
-    np.testing.assert_array_equal(core.marginals[3].counts, count(table, ("a", "b")))
-
-
 def test_true_marginals_and_a_true_core_give_the_true_marginals_back() -> None:
     table = true_table()
     cliques = [("a", "b"), ("a", "c"), ("b", "c"), ("b", "c", "d"), ("c", "f")]
@@ -85,31 +77,6 @@ def test_conditional_shares_hold_for_another_core_than_the_marginals() -> None:
     np.testing.assert_array_equal(count(full, ("a", "b")), [[800, 200], [4, 6]])
     runs = np.count_nonzero(np.diff(full.column("b")[:1_000].astype(int)))
     assert 250 < runs < 400  # in random order within a cell: 320 changes expected
-
-
-def test_unseen_conditions_fall_back_on_the_one_way_and_no_counts_on_uniform() -> None:
-    domain = Domain.of({"a": 2, "b": 2, "c": 4})
-    marginals = [
-        Marginal(("a",), np.array([9.0, 0])),
-        Marginal(("b",), np.array([3.0, 6])),
-        Marginal(("c",), np.zeros(4)),
-        Marginal(("a", "b"), np.array([[3.0, 6], [0, 0]])),
-    ]
-    core = CodeTable(Domain.of({"a": 2}), (np.ones(900, np.uint8),))
-    full = append_attributes(core, marginals, domain, seed=0)
-    np.testing.assert_array_equal(count(full, ("b",)), [300, 600])
-    np.testing.assert_array_equal(count(full, ("c",)), [225] * 4)
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_few_rows(rows: int) -> None:
-    table = true_table()
-    marginals = count_marginals(table, [("a", "b"), ("b", "c"), ("c", "f")])
-    core = select_core_marginals(marginals, DOMAIN)
-    short = CodeTable(core.domain, tuple(table.column(a)[:rows] for a in core.domain.attributes))
-    full = append_attributes(short, marginals, DOMAIN, seed=0)
-    assert full.rows == rows
-    assert full.column("f").dtype == np.uint16
 
 
 def test_a_core_of_other_attributes_is_refused() -> None:

@@ -41,11 +41,6 @@ def test_the_degree_and_the_cells_bound_every_family() -> None:
     assert build_bayesian_network({}, DOMAIN, 3, 10**6) == []
 
 
-def test_two_groups_without_a_relation_between_them_each_begin() -> None:
-    scores = {("a", "b"): 1.0, ("d", "e"): 2.0, ("b", "d"): -1.0}
-    assert build_bayesian_network(scores, DOMAIN, 2, 10**6) == [("d", "e"), ("a", "b")]
-
-
 def test_useful_cells_are_those_of_the_definition() -> None:
     """Mean count n / cells at least theta times the mean absolute noise, sqrt(2 / pi) sigma."""
     rho, families = Fraction(7, 100), 14

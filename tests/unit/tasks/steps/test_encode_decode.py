@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.step_options import Compression
-from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.encode_rows import Repairs
@@ -24,24 +22,11 @@ from privsyn.tasks.panels.choose_rows import RowsOfPersons, find_kept_rows
 from privsyn.tasks.steps import decode as decode_step
 from privsyn.tasks.steps import encode as encode_step
 from privsyn.tasks.steps.encode import encode
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec
 
 
 def passes(table: pa.Table, batch_rows: int = 7) -> Callable[[], list[pa.RecordBatch]]:
     return lambda repairs=None: table.to_batches(max_chunksize=batch_rows)
-
-
-def test_encode_streams_batches_and_counts_repairs() -> None:
-    table, repairs = people(100), Repairs()
-    batches = list(encode(passes(table), plan(make_spec()), Unit(records_per_person=1), repairs))
-    codes = pa.Table.from_batches(batches)
-    assert codes.num_rows == 100
-    assert codes.column_names == ["age", "income", "region", "happy", "seen"]
-    counted = {(r["column"], r["repair"]): r["rows"] for r in repairs.to_table().to_pylist()}
-    age = table["age"].to_pylist()
-    assert counted["age", "below min"] == sum(a is not None and a < 18 for a in age)
-    assert counted["region", "unlisted"] == sum(r == "west" for r in table["region"].to_pylist())
-    assert repairs.to_table().schema == REPAIRS.schema
 
 
 def test_records_of_a_person_are_bounded_whatever_the_order() -> None:

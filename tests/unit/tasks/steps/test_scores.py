@@ -15,7 +15,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores, triple_scores
 from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance
 from privsyn.tasks.steps.named_sets import build_set_domain, merge_rows, name_columns
-from privsyn.tasks.steps.trend_scores import MOST_AGAIN, choose_top, count_exactly, get_top, plan_again, plan_queries
+from privsyn.tasks.steps.trend_scores import MOST_AGAIN, count_exactly, get_top, plan_again, plan_queries
 from tests.support.code_tables import make_recode
 
 
@@ -90,10 +90,6 @@ def test_a_score_against_one_way_noise_costs_a_sixteenth() -> None:
     assert ours.rho == pytest.approx(indif_noise.rho, rel=1e-9)
 
 
-def test_a_single_attribute_asks_nothing() -> None:
-    assert indif_scores.plan_queries(Domain(("a",), (2,)), Fraction(1), 1) == []
-
-
 def test_pairs_too_large_to_be_measured_are_not_scored_and_leave_their_budget_to_the_others() -> None:
     domain = Domain(("a", "b", "c"), (50_000, 50_000, 2))
     queries = indif_scores.plan_queries(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
@@ -131,12 +127,6 @@ def test_sums_are_those_of_the_rows(threads: int) -> None:
     of_rows = {a: scores[a][rows.column(a)] for a in scores}
     wanted = [int(np.prod([of_rows[a] for a in q.attributes], axis=0).sum()) for q in queries]
     assert [int(y[0]) for y in count_exactly(rows, queries, threads, scores)] == wanted
-
-
-def test_ranks_are_asked_for_where_their_noise_is_clear_and_signs_elsewhere() -> None:
-    assert choose_top(21, 20_000, Fraction(1, 500), 1, 64) == 64
-    assert choose_top(21, 2_000, Fraction(1, 500), 1, 64) == 1
-    assert choose_top(21, 20_000, Fraction(1, 500), 10, 64) == 1, "a person's records make it less clear"
 
 
 WEIGHTS = {("a", "b"): 0.2, ("a",): 0.3, ("b",): 0.1, ("c",): 0.4}
@@ -180,14 +170,6 @@ RECODE = {
     "y": make_recode([300.0, 100.0]),
 }
 ORDERED = {"a"}
-
-
-def test_parts_are_halves_and_their_values_have_no_mean() -> None:
-    halves = triple_scores.halve_attributes(RECODE, ORDERED)
-    assert [m.tolist() for m in halves.merges] == [[0, 0, 1, 1], [0, 1], [0], [0, 1]]
-    values = triple_scores.compute_values(RECODE, halves)
-    assert values["a"].tolist() == [256, -256] and values["y"].tolist() == [85, -256]
-    assert max(int(np.abs(v).max()) for v in values.values()) <= triple_scores.UNIT
 
 
 def test_candidates_hold_a_focus_and_no_column_of_one_code() -> None:

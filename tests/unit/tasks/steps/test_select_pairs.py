@@ -23,7 +23,6 @@ from privsyn.tasks.steps.select_pairs import (
     select_by_expected_error,
     select_dense_marg,
     select_from_all_scores,
-    select_pairs,
 )
 
 
@@ -59,20 +58,6 @@ def test_equals_the_literal_form(seed: int) -> None:
     assert [c.index for c in chosen] == indices
     if chosen:
         assert chosen[-1].error == pytest.approx(error)
-
-
-def test_more_records_a_person_select_less() -> None:
-    scores, cells = [100.0] * 10, [16] * 10
-    assert len(select_dense_marg(scores, cells, 0.1, records=10)) < len(
-        select_dense_marg(scores, cells, 0.1, records=1)
-    )
-
-
-def test_pairs_above_the_public_limit_are_no_candidates() -> None:
-    pairs = [("a", "b"), ("a", "c")]
-    table = select_pairs(pairs, [1e6, 1e3], [10**7, 10], rho=1.0, records=1, max_cells=1_000)
-    assert table["a"].to_pylist() == ["a"]
-    assert table["b"].to_pylist() == ["c"]
 
 
 def test_the_price_of_many_different_queries_can_be_written_down() -> None:

@@ -138,16 +138,6 @@ def test_the_seed_decides_the_rows(method: str) -> None:
     assert not once.equals(other)
 
 
-def test_replacing_makes_values_anew_and_copying_makes_whole_records_again() -> None:
-    true = draw_related_table(DOMAIN, 5_000)
-    kept = [("a", "b"), ("b", "d"), ("d", "wide"), ("c", "d")]
-    distinct = {}
-    for share in (0.0, 1.0):
-        made = synthesize(count_marginals(true, kept), DOMAIN, GUM(duplicate_share=share, iterations=10), 5_000)
-        distinct[share] = made.to_arrow().to_pandas().drop_duplicates().shape[0]
-    assert distinct[1.0] < 0.9 * distinct[0.0]
-
-
 def test_separate_and_join(method: str) -> None:
     assert list_components([("b", "d"), ("a", "c", "d"), ("wide",)], DOMAIN) == [
         ("a", "b", "c", "d"),
@@ -188,13 +178,6 @@ def test_few_rows(rows: int, method: str) -> None:
     assert made.domain == DOMAIN
 
 
-def test_marginals_without_counts_are_uniform(method: str) -> None:
-    domain = Domain.of({"a": 2, "b": 5})
-    zeros = [Marginal(c, np.zeros(domain.shape(c))) for c in [("a",), ("b",), ("a", "b")]]
-    made = synthesize(zeros, domain, GUM(method=method), 1_000)
-    np.testing.assert_allclose(count(made, ("a", "b")), 100, atol=2)
-
-
 def test_cells_that_start_empty_are_filled(method: str) -> None:
     domain = Domain.of({"a": 1_000, "b": 70})
     counts = np.zeros((1_000, 70))
@@ -212,13 +195,6 @@ def test_uint32_domains(method: str) -> None:
     marginals = [Marginal(("a",), counts.sum(1)), Marginal(("b",), counts.sum(0)), Marginal(("a", "b"), counts)]
     made = synthesize(marginals, domain, GUM(method=method), 800)
     assert np.abs(count(made, ("a", "b")) - counts).sum() <= 4
-
-
-def test_counts_are_scaled_to_the_rows(method: str) -> None:
-    true = draw_related_table(DOMAIN, 20_000)
-    made = synthesize(count_marginals(true, CLIQUES), DOMAIN, GUM(method=method), 3 * true.rows)
-    assert made.rows == 3 * true.rows
-    assert error(made, true, ("a", "b")) < 0.01
 
 
 def test_progress_counts_up_to_the_end_and_an_early_end_jumps_there() -> None:

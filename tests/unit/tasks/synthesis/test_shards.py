@@ -18,7 +18,6 @@ from privsyn.tasks.synthesis.shards import (
     Shard,
     add_residuals,
     compute_open_part_rows,
-    compute_part_rows,
     iterate_shards,
     measure_residuals,
     plan_shards,
@@ -35,14 +34,6 @@ def sizes(rows: int, most: int) -> list[int]:
 )
 def test_the_fewest_shards_of_equal_size(rows: int, most: int, expected: list[int]) -> None:
     assert sizes(rows, most) == expected
-
-
-def test_one_shard_is_the_table_itself() -> None:
-    (only,) = plan_shards(7, Synthesis(seed=3))
-    assert (only.own_seed, only.offset(0.25), compute_part_rows([only])) == (3, 0.25, ())
-    seeds = [shard.own_seed for shard in plan_shards(1_000, Synthesis(seed=3, shard_rows=1))]
-    assert len(set(seeds)) == 1_000
-    assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_the_shards_round_to_what_the_whole_table_rounds_to() -> None:
@@ -73,10 +64,6 @@ def test_a_stream_is_cut_where_parts_end(given: list[int], wanted: list[int]) ->
         Shard(0, i, len(wanted), n) for i, n in enumerate(wanted)
     ])]  # fmt: skip
     assert held == list(enumerate(wanted))
-
-
-def test_a_table_of_no_rows_is_one_empty_shard() -> None:
-    assert [(s.number, part) for s, part in iterate_shards([], plan_shards(0, Synthesis()))] == [(0, [])]
 
 
 @pytest.mark.parametrize(("given", "word"), [([11], "more"), ([9], "fewer"), ([5], "fewer"), ([], "fewer")])

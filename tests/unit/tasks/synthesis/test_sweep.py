@@ -14,9 +14,7 @@ from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.gum_update import TargetMarginal
-from privsyn.tasks.kernels.sweep_moves import SMALLEST_BLOCK
-from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals
-from privsyn.tasks.steps.synthesize import list_components, synthesize
+from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import sweep, targets
 from privsyn.tasks.synthesis.sweep import (
     order_drawing,
@@ -70,31 +68,6 @@ def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
     )
     assert one.equals(two)
     assert one.equals(five)
-
-
-def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_attributes() -> None:
-    """Several blocks a sweep in both components, and an attribute drawn afterwards."""
-    rows = 4 * SMALLEST_BLOCK
-    true, rng = draw_related_table(DOMAIN, rows), np.random.default_rng(6)
-    more = {"x": 5, "y": 4, "z": 3, "leaf": 7}
-    base = rng.integers(0, 60, rows)
-    columns = [((base + rng.integers(0, 9, rows)) // (i + 2) % s).astype(np.uint8) for i, s in enumerate(more.values())]
-    domain = Domain.of(dict(zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)) | more)
-    both = CodeTable(domain, (*true.columns, *columns))
-    cliques = [*CLIQUES, ("x", "y", "z"), ("x", "z"), ("y", "leaf")]
-    noisy = [
-        Marginal(m.attributes, np.maximum(m.counts + np.rint(rng.normal(0, 40, m.counts.shape)), 0.0), 40.0)
-        for m in count_marginals(both, cliques)
-    ]
-    core = select_core_marginals(noisy, domain)
-    assert set(domain.attributes) - set(core.domain.attributes) == {"leaf", "wide", "one"}
-    assert len(list_components([m.attributes for m in core.marginals], core.domain)) == 2
-    made = [
-        append_attributes(synthesize(core.marginals, core.domain, SWEEP, rows, threads=t), noisy, domain, 3).to_arrow()
-        for t in (1, 2, 3)
-    ]
-    assert made[0].equals(made[1])
-    assert made[0].equals(made[2])
 
 
 def test_weights_by_hand() -> None:
@@ -178,19 +151,6 @@ def test_every_marginal_of_a_tree_comes_out_up_to_rounding() -> None:
     np.testing.assert_allclose(count(made, ("a", "d")), given, atol=5 * math.sqrt(given.max()))
 
 
-def test_values_that_the_pair_never_saw_fall_back_on_the_one_way() -> None:
-    domain = Domain.of({"a": 2, "b": 2})
-    marginals = [
-        Marginal(("a",), np.array([50.0, 50])),
-        Marginal(("b",), np.array([30.0, 70])),
-        Marginal(("a", "b"), np.array([[100.0, 0], [0, 0]])),
-    ]
-    a, b = start_from_tree(marginals, domain, 1_000, seed=0, purpose=9)
-    assert np.bincount(a).tolist() == [500, 500]
-    unseen = np.bincount(b[a == 1], minlength=2)
-    assert unseen.tolist() in ([150, 350], [149, 351], [151, 349])
-
-
 TIED = Domain.of({"place": 20, "region": 4, "hour": 12, "shift": 3, "code": 30})
 PAIRS: list[Clique] = list(combinations(TIED.attributes, 2))
 
@@ -218,20 +178,6 @@ def wrong(columns: list[np.ndarray], true: CodeTable) -> float:
 def start(true: CodeTable, threads: int = 1, sweeps: int = 8, zeros: KnownZeros | None = None) -> list[np.ndarray]:
     settings = Synthesis(sweeps=sweeps, seed=3)
     return start_settled(measure_tied(true), TIED, settings, true.rows, threads, zeros or KnownZeros())
-
-
-def test_it_is_much_closer_than_the_tree_alone() -> None:
-    true = tied_table()
-    alone = start_from_tree(measure_tied(true), TIED, true.rows, 3, 4)
-    assert wrong(start(true), true) < 0.5 * wrong(alone, true)
-
-
-def test_without_a_sweep_it_is_the_tree() -> None:
-    true = tied_table(3_000)
-    for made, tree in zip(
-        start(true, sweeps=0), start_from_tree(measure_tied(true), TIED, true.rows, 3, 4), strict=True
-    ):
-        np.testing.assert_array_equal(made, tree)
 
 
 def test_the_settled_start_does_not_depend_on_the_number_of_threads() -> None:
@@ -263,16 +209,6 @@ def test_heat_frees_stuck_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "STUCK_THRESHOLD", 2.0)
     stuck = synthesize(measure_tied(true), TIED, Synthesis(seed=3), true.rows)
     assert wrong(list(freed.columns), true) < 0.8 * wrong(list(stuck.columns), true)
-
-
-def test_what_noise_explains_heats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rows wanted, but known with much noise: no sweep is at heat."""
-    true = tied_table()
-    monkeypatch.setattr(sweep, "TEMPERATURES", ())
-    none = synthesize(measure_tied(true, 500.0), TIED, Synthesis(seed=3, oversample=1), true.rows)
-    monkeypatch.undo()
-    made = synthesize(measure_tied(true, 500.0), TIED, Synthesis(seed=3, oversample=1), true.rows)
-    assert made.to_arrow().equals(none.to_arrow())
 
 
 @pytest.mark.parametrize("gains", [True, False])
@@ -314,14 +250,6 @@ def test_only_where_one_follows_from_the_other_much_is_expected_and_nothing_is_w
     )
     wanted[0][1] = 7.0
     assert not find_empty_cells([target_pair(wanted, 60.0)]).reshape(3, 3)[0, 1]
-
-
-def test_unknown_noise_and_marginals_other_than_pairs_say_nothing() -> None:
-    alone = TargetMarginal((0,), (2,), np.array([100.0, 0.0]), 1.0)
-    found = find_empty_cells(
-        [alone, target_pair([[1_000.0, 0.0], [0.0, 1_000.0]], 0.0), target_pair([[1_000.0, 0.0], [0.0, 1_000.0]], 9.0)]
-    )
-    assert found.tolist() == [False] * 7 + [True, True] + [False]
 
 
 @pytest.mark.parametrize("kept", [True, False])
