@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,13 +31,17 @@ SECONDS = 6.0
 """CPU seconds of 20,000 x 25 at most, three times what it takes on a computer that is busy."""
 
 
-def advise_on(table: pd.DataFrame, **fields: Any) -> Advice:
-    """Return the advice on a table, whose spec is read off it."""
+def read_sample(table: pd.DataFrame, **fields: Any) -> tuple[ReleaseSpec, dict[str, Any]]:
+    """Return the spec that is read off a table, and its rows as the advice reads them."""
     spec = make_spec_of(describe(table), **fields)
     sample = RowSample()
     for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
         sample.add(batch)
-    return advise(spec, sample.read(plan(spec).row_plan.codecs))
+    return spec, sample.read(plan(spec).row_plan.codecs)
+
+
+def advise_on(table: pd.DataFrame, **fields: Any) -> Advice:
+    return advise(*read_sample(table, **fields))
 
 
 def said(table: pd.DataFrame, **fields: Any) -> list[str]:
@@ -173,12 +178,7 @@ def test_unrelated_columns_get_no_advice(seed: int) -> None:
 
 
 def test_dates_are_not_compared_where_the_spec_cannot() -> None:
-    table = make_stay()
-    spec = make_spec_of(describe(table))
-    sample = RowSample()
-    for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
-        sample.add(batch)
-    rows = sample.read(plan(spec).row_plan.codecs)
+    spec, rows = read_sample(make_stay())
     assert {f.kind for f in advise(spec, rows).findings} == {"order", "compare"}
     assert {f.kind for f in advise(spec, rows, compares=False).findings} == {"order"}
 
@@ -278,14 +278,8 @@ def test_batches_may_have_other_types_and_values() -> None:
 
 
 def test_it_takes_few_seconds() -> None:
-    import time
-
     table, _ = MADE["noise"](np.random.default_rng(0))
-    spec = make_spec_of(describe(table))
-    sample = RowSample()
-    for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
-        sample.add(batch)
-    rows = sample.read(plan(spec).row_plan.codecs)
+    spec, rows = read_sample(table)
     start = time.process_time()
     advise(spec, rows)
     assert time.process_time() - start < SECONDS

@@ -66,3 +66,10 @@ def test_one_ways_again_take_their_share_after_the_cliques() -> None:
     ones = {c: w for c, w in weighed.items() if len(c) == 1}
     assert sum(ones.values()) == pytest.approx(0.3)
     assert ones["b",] / ones["a",] == pytest.approx((FINE.size("b") / FINE.size("a")) ** (2 / 3))
+
+
+def test_the_higher_score_goes_first_among_equal_sizes() -> None:
+    scored = dict.fromkeys(combinations("abcd", 2), 1.0)
+    scored["c", "d"] = scored["b", "d"] = 50.0
+    first = combine_cliques(scored, DOMAIN, 60)[0]
+    assert first == ("b", "c", "d")

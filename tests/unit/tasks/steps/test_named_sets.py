@@ -10,13 +10,16 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression, Synthesis
+from privsyn.engine.request import Request
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.merged_codes import find_starts
 from privsyn.tasks.steps import named_sets
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
 from tests.support.code_tables import make_recode
+from tests.support.specs import make_spec
 
 HALVES = np.arange(12) // 6
 QUARTERS = np.arange(12) // 3
@@ -140,3 +143,16 @@ def test_rows_follow_a_set_in_merged_codes_of_columns_that_are_independent_in_pa
     assert np.bincount(made.column("x0")) == pytest.approx(np.full(12, rows / 12), abs=12)
     again = synthesize(marginals, domain, Synthesis(), rows, 2)
     assert all((x == y).all() for x, y in zip(made.columns, again.columns, strict=True))
+
+
+@pytest.mark.parametrize("columns", ["ab", "abc"])
+def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
+    """Of a column that is mostly null, two merged codes would be null with the larger values, and the smaller ones."""
+    number = {"kind": "number", "min": 0, "max": 8, "bins": 8, "nullable": True}
+    request = Request(make_spec(dict.fromkeys(columns, number), workload=[{"columns": list(columns)}]))
+    groupings = {codec.attribute: (codec.groups, 9) for codec in request.encoding.codecs}
+    starts = find_starts(request.spec, request.encoding, groupings)
+    recode = {a: make_recode([20.0] * 8 + [2_000.0]) for a in columns}
+    named = [(frozenset(columns), 1.0)]
+    (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
+    assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)

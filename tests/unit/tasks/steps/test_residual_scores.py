@@ -185,3 +185,8 @@ def test_the_shares_of_all_rounds_are_the_whole_and_grow_as_said(rounds: int, an
     assert options.exact_one_ways() + sum(shares) == 1 and len(shares) == rounds
     assert all(float(b / a) == pytest.approx(annealing) for a, b in pairwise(shares))
     assert [Aim().at_once(d) for d in (1, 2, 5, 14)] == [1, 1, 3, 7]
+
+
+def test_what_the_noise_of_the_distances_may_have_made_is_no_reason() -> None:
+    chosen = [choose_worst_marginals(FOUR[:2], [100.0, 50.0], noise, SIZES, 2, RHO, 1) for noise in (10.0, 22.0, 50.0)]
+    assert chosen == [FOUR[:2], FOUR[:1], []]

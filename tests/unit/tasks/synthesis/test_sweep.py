@@ -270,3 +270,16 @@ def test_noise_elsewhere_tears_apart_no_column_that_follows(kept: bool, monkeypa
     made = synthesize(noisy, domain, Synthesis(seed=3, oversample=1), true.rows)
     torn = int((made.column("place") // 4 != made.column("region")).sum())
     assert torn < 12 if kept else torn > 120
+
+
+def test_values_that_the_pair_never_saw_fall_back_on_the_one_way() -> None:
+    domain = Domain.of({"a": 2, "b": 2})
+    marginals = [
+        Marginal(("a",), np.array([50.0, 50])),
+        Marginal(("b",), np.array([30.0, 70])),
+        Marginal(("a", "b"), np.array([[100.0, 0], [0, 0]])),
+    ]
+    a, b = start_from_tree(marginals, domain, 1_000, seed=0, purpose=9)
+    assert np.bincount(a).tolist() == [500, 500]
+    unseen = np.bincount(b[a == 1], minlength=2)
+    assert unseen.tolist() in ([150, 350], [149, 351], [151, 349])
