@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from privsyn.data_contracts import frozen_model
 from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import translate_to_current
-from privsyn.data_contracts.frozen_model import FieldError, explain
+from privsyn.data_contracts.frozen_model import FieldError, explain, leave_to_preset
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
@@ -303,3 +303,12 @@ def test_no_form_of_a_deployment_shows_raw_markup() -> None:
         raw = {place: text for place, text in texts if RAW.search(text) or text.count("`") % 2}
         assert raw == {}, entrypoint
         assert len(texts) > 1
+
+
+def test_a_field_of_the_preset_is_empty_and_says_both_values() -> None:
+    number = {"type": "number", "default": 0.3, "description": "A share."}
+    leave_to_preset(number, 0.3, "paper", 0.1)
+    assert number == {"type": "number", "description": "A share. Empty: `0.3`; with the preset `paper`, `0.1`."}
+    switch = {"type": "boolean", "default": True}
+    leave_to_preset(switch, True, "paper", False)
+    assert switch == {"enum": [True, False], "description": "Empty: `true`; with the preset `paper`, `false`."}

@@ -17,6 +17,7 @@ from scipy.stats import spearmanr
 from privsyn.api.check import check
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.receipts import Query
+from privsyn.engine.checks import compute_row_bytes
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
@@ -407,3 +408,13 @@ def test_rungs_make_the_counts_of_their_cells_surer() -> None:
     assert np.mean(errors[True]) < 0.7 * np.mean(errors[False])
     settled = pool_rungs(exact, 1e-3, cells, rungs, look(looked, 100.0)["x"])
     np.testing.assert_allclose(settled, exact, atol=1)
+
+
+def test_disk_is_reserved_for_the_most_cells() -> None:
+    """Codes of few rungs fit in a byte, and codes of the cells chosen from them may not."""
+    rules = [{"never": f"x > {100_000 + 7 * i} and y < {i}"} for i in range(1, 90)]
+    asked = Request(make_spec({"x": {"kind": "integer", "min": 0, "max": 10**6}, "y": WEIGHT}, rules=rules))
+    sizes = (asked.encoding.domain.size("x"), bound_domain(asked.encoding).size("x"))
+    assert sizes[0] <= 256 < sizes[1]
+    fewer = replace(asked, spec=asked.spec.without_ladder())
+    assert compute_row_bytes(asked) >= compute_row_bytes(fewer) + 3

@@ -14,6 +14,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.range_queries import RangeQuery
+from privsyn.tasks.steps import quality_figures
 from privsyn.tasks.steps.quality_figures import Figure, build_figures, count_exactly, divide_by_rows, plan_queries
 from tests.support.code_tables import write_rows
 
@@ -152,3 +153,10 @@ def test_per_row() -> None:
     assert divide_by_rows(12, ASKED[0], 3) == 2.0
     with pytest.raises(ValueError, match="no rows"):
         divide_by_rows(12, ASKED[0], 0)
+
+
+def test_marginals_too_large_to_count_and_too_narrow_domains_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality_figures, "MAX_CELLS", 1_000)
+    wide = Domain.of({"a": 900, "b": 900, "c": 2})
+    assert [(f.name, f.cliques) for f in build_figures(wide)[:-1]] == [("one_way", (("a",), ("b",), ("c",)))]
+    assert [f.name for f in build_figures(Domain.of({"a": 5}))] == ["one_way", "range_queries"]
