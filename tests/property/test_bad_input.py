@@ -196,33 +196,13 @@ def test_damaged_parquet(position: int, junk: bytes) -> None:
         reads(path, "CANARY7391")
 
 
-KEYS = [
-    "columns",
-    "fields",
-    "resources",
-    "tables",
-    "name",
-    "kind",
-    "sdtype",
-    "schema",
-    "type",
-    "constraints",
-    "enum",
-    "minimum",
-    "values",
-    "values_from",
-    "min",
-    "bounds_from",
-    "order",
-    "missingValues",
-    "categories",
-    "a",
-]
+KEYS = """columns fields resources tables name kind sdtype schema type constraints enum minimum values values_from min
+bounds_from order missingValues categories a"""
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=True), st.text(max_size=4)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
-        st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+        st.dictionaries(st.sampled_from(KEYS.split()), inner, max_size=5),
     ),
     max_leaves=12,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -11,17 +12,13 @@ import pytest
 from benchmarks.prior_mechanism import GroupWorkload, plan_queries, select_rows
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.one_way_marginals import count_exactly
+from tests.support.code_tables import write_rows
 
 DOMAIN = Domain(("x", "state", "year", "y"), (2, 2, 2, 3))
+table = partial(write_rows, DOMAIN)
 LEVELS = GroupWorkload(("state",), ("state", "year"), (("x", "y"),), (("x",), ("y",)))
 ROWS = list(product(*map(range, DOMAIN.sizes)))
-
-
-def table(rows: list[tuple[int, ...]] | np.ndarray) -> CodeTable:
-    columns = np.array(rows, dtype=np.uint8).reshape(-1, len(DOMAIN.sizes)).T
-    return CodeTable(DOMAIN, tuple(np.ascontiguousarray(c) for c in columns))
 
 
 def changes(queries: list[Query], records: int) -> np.ndarray:
@@ -60,7 +57,9 @@ def test_rows_follow_the_counts_by_group_and_stay_in_the_public_support() -> Non
     allowed = (x != 1) | (y != 2)
     public = table(np.stack([x, groups[:, 0], groups[:, 1], y], axis=1)[allowed])
     chance = np.where(x == 1, 0.9, 0.2) * np.where(groups[:, 0] == 1, 0.3, 1.0)
-    private = table(np.stack([x, groups[:, 0], groups[:, 1], y], axis=1)[allowed & (rng.random(len(x)) < chance)])
+    private = write_rows(
+        DOMAIN, np.stack([x, groups[:, 0], groups[:, 1], y], axis=1)[allowed & (rng.random(len(x)) < chance)]
+    )
     queries = plan_queries(LEVELS, DOMAIN, Fraction(1), 1)
     truth = list(count_exactly(private, queries, 1))
     made = select_rows(public, LEVELS, [c.astype(float) for c in truth], seed=0)

@@ -35,3 +35,7 @@ def test_residuals_have_the_least_sum_of_variances_and_agree() -> None:
 def test_a_table_is_cut_at_zero_and_keeps_its_sum() -> None:
     assert cut_at_zero(np.array([[5.0, -1.0], [2.0, 0.0]])) == pytest.approx(np.array([[4.5, 0], [1.5, 0]]))
     assert (cut_at_zero(np.array([[-1.0, 0.5]])) == 0).all()
+
+
+def test_one_ways_beside_two_single_columns_change_nothing() -> None:
+    assert compute_ratio([2, 5], [(0,), (1,)], 0.25) == pytest.approx(compute_ratio([2, 5], [(0,), (1,)], 0.0))

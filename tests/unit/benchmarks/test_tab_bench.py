@@ -15,6 +15,7 @@ from benchmarks.tab_bench_figures import (
     compute_query_error,
     compute_total_variation,
     compute_wasserstein,
+    draw_members,
     measure_nearest,
 )
 from benchmarks.tab_bench_trees import score
@@ -117,3 +118,7 @@ def test_margnets_own_parts_are_taken_as_they_are(tmp_path: Path, monkeypatch: p
     assert (table.numbers, table.label) == (("num0", "num1"), "y")
     rows = [part.iloc[0].tolist() for part in (table.train, table.val, table.test)]
     assert rows == [[7.0, place, "3", "1"] for place in (0.0, 1.0, 2.0)]
+
+
+def test_members_are_in_half_of_the_releases() -> None:
+    assert (draw_members(6, 50).sum(axis=0) == 3).all()

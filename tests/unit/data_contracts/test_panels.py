@@ -1,16 +1,19 @@
-"""What a spec can say of the rows of one person, and what it is refused for."""
+"""What a spec can say of the rows of one person, what it is refused for, and compositions of households."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from privsyn.data_contracts.panels import count_compositions
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
 from privsyn.tasks.codecs.encoding_plan import plan
+from privsyn.tasks.codecs.person_figures import find_kinds
 from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec
 from tests.support.panels import PANEL_COLUMNS, make_panel_spec
 
@@ -145,3 +148,14 @@ def test_an_error_about_roles_names_the_field_that_is_wrong(
         make_household_spec(**changes)
     error = found.value.errors()[0]["ctx"]["error"]
     assert error.place == place and cure in error.cure
+
+
+def test_pairs_of_each_kind_are_those_of_members_written_down() -> None:
+    of = Request(make_household_spec(), tuple(HOUSEHOLD_COLUMNS)[1:]).encoding.get_compositions()
+    for code, members in enumerate(of.members):
+        roles = np.repeat(np.arange(len(members)), members)
+        neighbours = find_kinds(roles[:-1], roles[1:])
+        later = find_kinds(np.full(len(roles[2:]), roles[0]), roles[2:])
+        assert (of.pairs[code] == np.bincount(neighbours, minlength=of.kinds)).all()
+        assert (of.pairs_with_first[code] == np.bincount(later, minlength=of.kinds)).all()
+        assert [of.find_first(place)[code] for place in range(len(roles))] == roles.tolist()

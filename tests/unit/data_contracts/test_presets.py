@@ -23,17 +23,6 @@ def test_the_paper_preset_is_the_paper_method() -> None:
     assert MethodSettings.of(make_spec(preset="paper")) == MethodSettings.of(make_spec()).as_in_the_paper()
 
 
-def test_what_the_spec_says_goes_before_the_preset() -> None:
-    spec = make_spec(preset="paper", synthesis={"method": "sweep"}, accountant="tight")
-    assert (spec.mechanism.synthesis.method, spec.mechanism.synthesis.duplicate_share) == ("sweep", 0.5)
-    assert spec.accountant == "tight" and spec.mechanism.selection.scores == "indif"
-
-
-def test_a_dumped_spec_means_the_same() -> None:
-    for spec in (make_spec(preset="paper", synthesis={"method": "sweep"}), make_spec()):
-        assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
-
-
 DECLINED: tuple[dict[str, Any], ...] = (
     *({"split": {name: 0}} for name in ("trends", "values")),
     *({"compression": {name: False}} for name in RELATIONS["compression"]),

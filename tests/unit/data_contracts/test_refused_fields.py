@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
@@ -26,38 +25,28 @@ AMOUNTS: dict[str, Any] = {
 }
 
 
+IN_TWO_UNITS = {"wages": {**AMOUNT, "unit": "EUR"}, "income": {**AMOUNT, "unit": "USD"}}
+ONE = [["wages", "income"]]
+
+
 @pytest.mark.parametrize(
-    ("pairs", "words"),
+    ("pairs", "more", "words"),
     [
-        ([["wages"]], "must name two different columns"),
-        ([["wages", "wages"]], "must name two different columns"),
-        ([["wages", "salary"]], "measures no column 'salary'"),
-        ([["wages", "sex"]], "no order: it is 'categorical'"),
-        ([["wages", "day"]], "'wages' is 'integer' and 'day' is 'date'"),
-        ([["wages", "share"]], "have different steps"),
-        ([["wages", "income"], ["income", "wages"]], "a second time"),
+        ([["wages"]], {}, "must name two different columns"),
+        ([["wages", "wages"]], {}, "must name two different columns"),
+        ([["wages", "salary"]], {}, "measures no column 'salary'"),
+        ([["wages", "sex"]], {}, "no order: it is 'categorical'"),
+        ([["wages", "day"]], {}, "'wages' is 'integer' and 'day' is 'date'"),
+        ([["wages", "share"]], {}, "have different steps"),
+        ([["wages", "income"], ["income", "wages"]], {}, "a second time"),
+        (ONE, {"columns": {**AMOUNTS, "wages minus income": AMOUNT}}, "the name that the comparison needs"),
+        (ONE, {"columns": {**AMOUNTS, **IN_TWO_UNITS}}, "is in 'EUR' and 'income' in 'USD'"),
+        (ONE, {"rules": [{"derive": {"income": "wages"}}]}, "made from others by a rule"),
     ],
 )
-def test_pairs_without_a_difference_are_refused(pairs: list[list[str]], words: str) -> None:
-    with pytest.raises((ValidationError, RequestError), match=words):
-        make_spec(AMOUNTS, compare=pairs)
-
-
-def test_a_column_of_the_attributes_name_is_refused() -> None:
-    with pytest.raises((ValidationError, RequestError), match="the name that the comparison needs"):
-        make_spec({**AMOUNTS, "wages minus income": AMOUNT}, compare=[["wages", "income"]])
-
-
-def test_units_that_differ_are_refused() -> None:
-    columns = {**AMOUNTS, "wages": {**AMOUNT, "unit": "EUR"}, "income": {**AMOUNT, "unit": "USD"}}
-    with pytest.raises((ValidationError, RequestError), match="is in 'EUR' and 'income' in 'USD'"):
-        make_spec(columns, compare=[["wages", "income"]])
-
-
-def test_a_computed_column_is_refused() -> None:
-    rules = [{"derive": {"income": "wages"}}]
-    with pytest.raises((ValidationError, RequestError), match="made from others by a rule"):
-        make_spec(AMOUNTS, rules=rules, compare=[["wages", "income"]])
+def test_pairs_without_a_difference_are_refused(pairs: list[list[str]], more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        make_spec(**{"columns": AMOUNTS, "compare": pairs, **more})
 
 
 HOURS = {"kind": "number", "min": 0, "max": 24, "bins": 8}

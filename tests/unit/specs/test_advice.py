@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +31,17 @@ SECONDS = 6.0
 """CPU seconds of 20,000 x 25 at most, three times what it takes on a computer that is busy."""
 
 
-def advise_on(table: pd.DataFrame, **fields: Any) -> Advice:
-    """Return the advice on a table, whose spec is read off it."""
+def read_sample(table: pd.DataFrame, **fields: Any) -> tuple[ReleaseSpec, dict[str, Any]]:
+    """Return the spec that is read off a table, and its rows as the advice reads them."""
     spec = make_spec_of(describe(table), **fields)
     sample = RowSample()
     for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
         sample.add(batch)
-    return advise(spec, sample.read(plan(spec).row_plan.codecs))
+    return spec, sample.read(plan(spec).row_plan.codecs)
+
+
+def advise_on(table: pd.DataFrame, **fields: Any) -> Advice:
+    return advise(*read_sample(table, **fields))
 
 
 def said(table: pd.DataFrame, **fields: Any) -> list[str]:
@@ -55,28 +61,10 @@ def make_codes() -> pd.DataFrame:
     return pd.DataFrame({"code": [f"z{i}" for i in code], "city": [f"c{i // 5}" for i in code], "state": code // 20})
 
 
-def make_dates() -> pd.DataFrame:
-    debut = rng().integers(0, 8_000, ROWS)
-    final = debut + rng().integers(0, 4_000, ROWS)
-    return pd.DataFrame({"debut": days("1950-01-01", debut), "final": days("1950-01-01", final)})
-
-
 def make_truths() -> pd.DataFrame:
     first = rng().random(ROWS) < 0.4
     second = first & (np.random.default_rng(8).random(ROWS) < 0.6)
     return pd.DataFrame({"e401k": first, "p401k": second})
-
-
-def make_nulls() -> pd.DataFrame:
-    job = np.random.default_rng(9).choice(["none", "part", "full"], ROWS)
-    hours = np.where(job == "none", np.nan, rng().integers(1, 60, ROWS))
-    return pd.DataFrame(
-        {
-            "job": job,
-            "hours": hours,
-            "wage": np.where(np.isnan(hours), np.nan, np.random.default_rng(8).integers(9, 99, ROWS)),
-        }
-    )
 
 
 def make_null_pairs() -> pd.DataFrame:
@@ -90,20 +78,9 @@ def make_sum() -> pd.DataFrame:
     return pd.DataFrame({"base": a, "bonus": b, "gross": a + b})
 
 
-def make_four() -> pd.DataFrame:
-    table = make_sum()
-    extra = np.random.default_rng(9).integers(0, 80, ROWS)
-    return table.assign(extra=extra, gross=table["gross"] + extra)
-
-
 def make_product() -> pd.DataFrame:
     a, b = rng().integers(1, 60, ROWS), np.random.default_rng(8).integers(5, 90, ROWS)
     return pd.DataFrame({"tenure": a, "monthly": b, "paid": a * b})
-
-
-def make_bmi() -> pd.DataFrame:
-    height, weight = rng().normal(170, 9, ROWS).round(), np.random.default_rng(8).normal(75, 14, ROWS).round(1)
-    return pd.DataFrame({"height": height, "weight": weight, "bmi": np.round(weight / (height / 100) ** 2, 1)})
 
 
 def make_stay() -> pd.DataFrame:
@@ -111,48 +88,34 @@ def make_stay() -> pd.DataFrame:
     return pd.DataFrame({"came": days("2019-01-01", start), "left": days("2019-01-01", start + days_in)})
 
 
-def make_band() -> pd.DataFrame:
-    age = rng().integers(0, 95, ROWS)
-    return pd.DataFrame({"age": age, "group": np.select([age < 18, age < 65], ["child", "adult"], "old")})
-
-
 def make_parts() -> pd.DataFrame:
     hour, minute = rng().integers(0, 24, ROWS), np.random.default_rng(8).integers(0, 60, ROWS)
     return pd.DataFrame({"time": 100 * hour + minute, "hour": hour, "minute": minute})
 
 
-def make_dummies() -> pd.DataFrame:
-    place = rng().integers(0, 4, ROWS)
-    return pd.DataFrame({name: place == i for i, name in enumerate(("north", "south", "west", "east"))})
+def make(name: str) -> pd.DataFrame:
+    """A table of benchmarks/advice.py, of fewer rows."""
+    return MADE[name](rng(), ROWS)[0]
 
 
-def make_amounts() -> pd.DataFrame:
-    sold = rng().integers(0, 900, ROWS)
-    return pd.DataFrame({"sold": sold, "kept": (sold * np.random.default_rng(8).random(ROWS)).astype(int)})
-
-
-Maker = Callable[[], pd.DataFrame]
-PLANTED: dict[str, tuple[Maker, str, str]] = {
-    "a code and its city": (make_codes, "`city` follows from `code` in all 3,000 rows: a `lookup`, if", "city"),
-    "a city and its state": (make_codes, "`state` follows from `city` in all 3,000 rows: a `lookup`, if", "state"),
-    "two dates": (make_dates, "`final` is never before `debut` in all 3,000 rows: a rule?", "final"),
-    "two amounts": (make_amounts, "`sold` is never below `kept` in all 3,000 rows: a rule?", "sold"),
-    "an implication": (make_truths, "`p401k` implies `e401k` (", "p401k"),
+ADDRESSES, ORDERS, PAYROLL, STAYS = (partial(make, name) for name in ("addresses", "orders", "payroll", "stays"))
+PLANTED: dict[str, tuple[Callable[[], pd.DataFrame], str, str]] = {
+    "a code and its city": (ADDRESSES, "`city` follows from `postal` in all 3,000 rows: a `lookup`, if", "city"),
+    "a city and its state": (ADDRESSES, "`state` follows from `city` in all 3,000 rows: a `lookup`, if", "state"),
+    "two dates": (ORDERS, "`sent` is never before `ordered` in all 3,000 rows: a rule?", "sent"),
+    "two amounts": (ADDRESSES, "`sold` is never below `margin` in all 3,000 rows: a rule?", "sold"),
+    "an implication": (PAYROLL, "`p401k` implies `e401k` (", "p401k"),
     "null together": (make_null_pairs, "`base` and `bonus` are null together (", "bonus"),
-    "null where": (make_nulls, "Where `job` is 'none', `hours` is null (", "hours"),
-    "a sum": (make_sum, "`gross` is `base + bonus` in all 3,000 rows: `derive`?", "gross"),
-    "a longer sum": (make_four, "`gross` is `base + bonus + extra` in all 3,000 rows: `derive`?", "gross"),
-    "a product": (make_product, "`paid` is `tenure * monthly` in all 3,000 rows: `derive`?", "paid"),
-    "a body mass index": (
-        make_bmi,
-        "`bmi` is `weight / (height * height) * 10000` in all 3,000 rows: `derive`?",
-        "bmi",
-    ),
+    "null where": (STAYS, "Where `hours` is known, `intensive` is true (", "hours"),
+    "a sum": (ORDERS, "`total` is `net + shipping` in all 3,000 rows: `derive`?", "total"),
+    "a longer sum": (PAYROLL, "`gross` is `base + bonus + extra` in all 3,000 rows: `derive`?", "gross"),
+    "a product": (ORDERS, "`net` is `price * quantity` in all 3,000 rows: `derive`?", "net"),
+    "a body mass index": (PAYROLL, "`bmi` is `weight / (height * height) * 10000` in all 3,000 rows: `derive`?", "bmi"),
     "near dates": (make_stay, "`left` is 1 to 8 days after `came` in 98 % of rows, of a range of ", ""),
-    "a band": (make_band, "`group` is cut from `age` in all 3,000 rows: `derive`, with", "group"),
+    "a band": (STAYS, "`group` is cut from `age` in all 3,000 rows: `derive`, with", "group"),
     "parts of a number": (make_parts, "`time` is `hour * 100 + minute` in all 3,000 rows: `derive`?", "time"),
     "dummies": (
-        make_dummies,
+        PAYROLL,
         "Exactly one of `north`, `south`, `west`, `east` is 1 in all 3,000 rows: `one_of`?",
         "east",
     ),
@@ -170,18 +133,17 @@ def break_one_row(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return the table with one value of a column changed, so that no relation with it holds in that row."""
     table = table.copy()
     values = table[column]
-    if column == "final":
-        row, value = 5, table["debut"].iloc[5] - pd.Timedelta(days=3)
+    if column == "sent":
+        row, value = 5, table["ordered"].iloc[5] - pd.Timedelta(days=3)
     elif column == "sold":
-        row = int(table["kept"].to_numpy().argmax())
-        value = 0
+        row, value = int(table["margin"].to_numpy().argmax()), 0
     elif column == "p401k":
         row, value = int(np.flatnonzero(~table["e401k"])[0]), True
     elif column == "east":
         row, value = int(np.flatnonzero(~values)[0]), True
     elif column == "hours" or values.isna().any():
         row, value = int(np.flatnonzero(values.isna())[0]), 3
-    elif column in ("group", "city"):
+    elif column in ("group", "city", "state"):
         row = 5
         value = next(v for v in values if v != values.iloc[5])
     elif column == "bmi":
@@ -216,12 +178,7 @@ def test_unrelated_columns_get_no_advice(seed: int) -> None:
 
 
 def test_dates_are_not_compared_where_the_spec_cannot() -> None:
-    table = make_stay()
-    spec = make_spec_of(describe(table))
-    sample = RowSample()
-    for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
-        sample.add(batch)
-    rows = sample.read(plan(spec).row_plan.codecs)
+    spec, rows = read_sample(make_stay())
     assert {f.kind for f in advise(spec, rows).findings} == {"order", "compare"}
     assert {f.kind for f in advise(spec, rows, compares=False).findings} == {"order"}
 
@@ -321,14 +278,8 @@ def test_batches_may_have_other_types_and_values() -> None:
 
 
 def test_it_takes_few_seconds() -> None:
-    import time
-
     table, _ = MADE["noise"](np.random.default_rng(0))
-    spec = make_spec_of(describe(table))
-    sample = RowSample()
-    for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
-        sample.add(batch)
-    rows = sample.read(plan(spec).row_plan.codecs)
+    spec, rows = read_sample(table)
     start = time.process_time()
     advise(spec, rows)
     assert time.process_time() - start < SECONDS

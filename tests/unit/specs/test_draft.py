@@ -14,14 +14,10 @@ import pytest
 
 import privsyn
 from privsyn.base.errors import RequestError
-from privsyn.specs.draft import draft, list_open_fields
+from privsyn.specs.draft import draft, format_scalar, list_open_fields
 from privsyn.specs.messages import group_todos
 from privsyn.specs.spec_file import load_spec, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
-from tests.support.places import SHARED
-from tests.unit.specs.test_yaml_text import AWKWARD
-
-SHARED = SHARED
 
 
 def table(path: Path, **columns: object) -> Path:
@@ -373,3 +369,13 @@ def test_open_fields_are_listed_in_groups(tmp_path: Path) -> None:
     ]
     with pytest.raises(RequestError, match=r"11 fields say TODO: unit; budget; min and max in columns of age, pay; "):
         parse_spec(draft(table))
+
+
+PLAIN = "plain no NULL TODO 12 1e5 0x1F 2010-01-01 'q' \"q\" \\ - [x] *a !t %p @x 😀 ~ << = a,b |"
+AWKWARD = [*PLAIN.split(), "a: b", "a #b", "? a", "a\nb", " lead", "trail ", "\u2028", "\x85", "x" * 1500]
+
+
+@pytest.mark.parametrize("value", [*AWKWARD, 0, -5, 2**60, True, False, 1e-9, 1e16, 1e300, -0.5, 12345.678])
+def test_scalars_load_back(value: object) -> None:
+    loaded = parse_yaml(f"x: [{format_scalar(value)}]", "x").content["x"][0]  # type: ignore[arg-type]
+    assert loaded == value and type(loaded) is type(value)

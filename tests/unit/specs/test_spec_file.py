@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,24 +35,6 @@ def paragraph(text: str) -> str:
     return message
 
 
-def test_every_kind_loads() -> None:
-    spec = parse_spec(
-        HEAD
-        + """
-columns:
-  age:      {kind: integer, min: 18, max: 89, bins: 24, nullable: true, unit: years}
-  income:   {kind: number, min: 0, max: 200000, edges: [0, 10000, 25000, 200000]}
-  region:   {kind: categorical, values: [north, south], unlisted: other}
-  happy:    {kind: boolean}
-  seen:     {kind: datetime, min: 2010-01-01, max: 2020-01-01 12:30:00, bins: 40}
-  caseid:   {kind: drop}
-synthesis: {rows: auto}
-"""
-    )
-    assert list(spec.columns) == ["age", "income", "region", "happy", "seen", "caseid"]
-    assert spec.columns["seen"].max == dt.datetime(2020, 1, 1, 12, 30)
-
-
 def test_yaml_types() -> None:
     spec = parse_spec(
         HEAD
@@ -73,12 +54,6 @@ columns:
     assert "2019" in spec.columns and "no" in spec.columns
 
 
-def test_shared_values_by_anchor() -> None:
-    columns = "columns:\n  a: {kind: categorical, values: &v [x, y]}\n  b: {kind: categorical, values: *v}\n"
-    spec = parse_spec(HEAD + columns)
-    assert spec.columns["b"].values == ("x", "y")
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -88,15 +63,11 @@ def test_shared_values_by_anchor() -> None:
             ["unit: is missing", "records_per_person: K", "person_id: COLUMN, max_records: K"],
         ),
         (HEAD.replace("{records_per_person: 1}", "{}") + COLUMNS, ["unit (line 3)", "person_id: COLUMN"]),
-        (HEAD.replace("epsilon: 1.0", "epsilon: 0") + COLUMNS, ["privacy.epsilon (line 4)", "`0`", "greater than 0"]),
         (HEAD.replace("delta: 1.0e-9", "dleta: 1") + COLUMNS, ["privacy.delta: is missing", "Did you mean `delta`?"]),
-        (HEAD.replace("budget", "bugdet") + COLUMNS, ["bugdet", "Did you mean `budget`?"]),
         (HEAD + "columns: {age: {min: 1, max: 3}}", ["columns.age", "no `kind`", "integer, number, datetime"]),
         (HEAD + "columns: {age: {kind: string}}", ["columns.age", "`string`", "Did you mean `kind: categorical`?"]),
         (HEAD + "columns: {age: {kind: integer, min: TODO, max: 3}}", ["columns.age.min (line 6): still says TODO"]),
         (HEAD + "columns: {age: {kind: TODO}}", ["columns.age.kind (line 6): still says TODO", "integer"]),
-        (HEAD.replace("{epsilon: 10, delta: 1e-8}", "TODO") + COLUMNS, ["budget (line 5): still says TODO"]),
-        (HEAD + "columns: {age: {kind: integer, min: 5, max: 3}}", ["columns.age", "`min` (5)", "Swap"]),
         (HEAD + "columns: {'a b': {kind: integer, min: 5, max: x}}", ['columns."a b".max']),
         (
             HEAD + "columns: {t: {kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z}}",
@@ -107,15 +78,9 @@ def test_shared_values_by_anchor() -> None:
             HEAD + "columns: {t: {kind: number, type: float32, min: 1.0e39, max: 2.0e39}}",
             ["columns.t", "`type: float32` cannot hold", "float64"],
         ),
-        (HEAD + "columns: {t: {kind: number, type: float32, min: 0, max: 1.0e39}}", ["columns.t", "cannot hold"]),
-        (HEAD + "columns: {t: {kind: number, type: float32, min: -1.0e39, max: 0}}", ["columns.t", "cannot hold"]),
         (
             HEAD + "columns: {t: {kind: number, type: float32, min: 1600000001, max: 1600000100}}",
             ["columns.t", "cannot hold", "from 1600000001.0 to 1600000100.0"],
-        ),
-        (
-            HEAD + "columns: {t: {kind: number, type: float32, min: 1600000001, max: 1600000200}}",
-            ["columns.t", "cannot hold"],
         ),
         (
             HEAD + "columns: {t: {kind: integer, min: 9007199254740991, max: 9007199254740992}}",
@@ -123,18 +88,11 @@ def test_shared_values_by_anchor() -> None:
         ),
         (HEAD + "columns: {k: {kind: number, min: 1, max: 1}}", ["`min` and `max` are both 1.", "Widen"]),
         (HEAD + "columns: {k: {kind: number, min: 5, max: 1.5}}", ["`min` (5) is greater than `max` (1.5)"]),
-        (HEAD + "columns: {k: {kind: number, min: 1, max: 1, edges: [1, 1]}}", ["`min` and `max` are both 1."]),
         (HEAD + "columns: {k: {kind: number, min: 1, max: 2, edges: [1, 1, 2]}}", ["`edges` must be strictly"]),
-        (
-            HEAD + "columns: {t: {kind: date, min: 2020-02-01, max: 2020-01-01}}",
-            ["`min` (2020-02-01) is greater than `max` (2020-01-01)"],
-        ),
         (
             HEAD + "columns: {t: {kind: datetime, min: 2020-02-01, max: 2020-01-01}}",
             ["`min` (2020-02-01 00:00:00) is greater than `max` (2020-01-01 00:00:00)"],
         ),
-        (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
-        (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
         (COMPUTED + "rules: [{derive: {b: '5'}}]", ["rules[0].derive.b", "names no column"]),
         (COMPUTED + "rules: [{derive: {a: b}}, {derive: {b: a}}]", ["rules (line 7)", "are computed from each other"]),
         (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),
@@ -159,10 +117,6 @@ def test_shared_values_by_anchor() -> None:
             + "order: age\nmechanism: {name: mst}\n"
             + "columns: {pid: {kind: drop}, age: {kind: integer, min: 0, max: 99}}\n",
             ["mechanism (line 7)", "the mechanism 'mst' does not link the rows of a person"],
-        ),
-        (
-            HEAD + "columns: {c: {kind: categorical, values: []}}",
-            ["is an empty list, but must be a list of at least 1"],
         ),
         (
             HEAD + COLUMNS + "about: {title: " + "x" * 201 + "}",
@@ -268,15 +222,6 @@ def numeric_fields(model: type[BaseModel]) -> Iterator[tuple[str, dict[str, Any]
 NUMERIC = list(numeric_fields(ReleaseSpec))
 
 
-def test_every_number_of_the_spec_is_tried() -> None:
-    places = {place for place, _ in NUMERIC}
-    assert len(places) >= 28
-    assert {"unit.records_per_person", "privacy.epsilon", "engine.workers"} < places
-    assert {"mechanism.synthesis.rows", "mechanism.rounds_share", "mechanism.split.one_way"} < places
-    rows = [true["mechanism"]["name"] for place, true in NUMERIC if place == "mechanism.synthesis.rows"]
-    assert rows == ["privsyn", "adaptive", "independent", "mst", "privbayes", "aim", "prior"]
-
-
 @pytest.mark.parametrize(("place", "true"), NUMERIC)
 def test_true_is_no_number(place: str, true: dict[str, Any]) -> None:
     content = {**parse_spec(HEAD + COLUMNS).model_dump(exclude_defaults=True), **true}
@@ -284,12 +229,6 @@ def test_true_is_no_number(place: str, true: dict[str, Any]) -> None:
         ReleaseSpec.model_validate(content)
     (problem,) = (p for p in from_validation(caught.value) if p.field == place)
     assert problem.text.startswith("is `true`, but must be ") and "number" in problem.text
-
-
-def test_flags_and_categories_may_be_true() -> None:
-    spec = parse_spec(HEAD + "columns: {a: {kind: categorical, values: [true, false], nullable: true}}")
-    assert spec.columns["a"].values == (True, False)
-    assert all(type(v) is bool for v in spec.columns["a"].values)
 
 
 HALF = "x \ud83d"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import numpy as np
@@ -67,16 +66,6 @@ def test_bins_end_at_exact_values_and_barriers_and_are_not_combined_across_them(
     assert cut.in_order == ((1, 2), (2, 3), (3, 4), (5, 7))
 
 
-def test_exact_moments() -> None:
-    far = dt.datetime(9999, 12, 31)
-    column = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "exact": ["9999-12-31", "2010-01-01"]}
-    values = [far, dt.datetime(2010, 1, 1), dt.datetime(2015, 5, 5), dt.datetime(2021, 1, 1)] * 50
-    made = again(column, pa.array(values, pa.timestamp("us")))
-    assert set(made[0::4]) == {far} and set(made[1::4]) == {dt.datetime(2010, 1, 1)}
-    assert all(dt.datetime(2010, 1, 1) < value <= dt.datetime(2020, 1, 1) for value in made[2::4] + made[3::4])
-    assert set(again({**column, "type": "date"}, pa.array(values, pa.timestamp("us")))[0::4]) == {far.date()}
-
-
 @pytest.mark.parametrize(("step", "many"), [(0.1, 101), (0.5, 21), (2.5, 5)])
 def test_only_multiples_of_the_step_come_out(step: float, many: int) -> None:
     column = {"kind": "number", "min": 0, "max": 10, "step": step}
@@ -116,27 +105,6 @@ def test_codes_survive_decoding(column: dict[str, Any], seed: int) -> None:
     assert not sum(profile["outside"].to_pylist()) and all(profile["type_matches"].to_pylist())
     back, repairs = made.codecs[0].encode(decoded)
     assert back.tolist() == codes.tolist() and not repairs
-
-
-def test_the_share_of_each_heap_is_kept() -> None:
-    rng = np.random.default_rng(1)
-    column = {
-        "kind": "integer", "min": 0, "max": 50_000, "edges": [0, 250, 1_300, 5_000, 20_000, 50_000], "exact": [0],
-        "heaps": [100, 1_000], "nullable": True,
-    }  # fmt: skip
-    amount = rng.lognormal(9, 1, 8_000).clip(1, 50_000).astype(int)
-    rounded = rng.random(8_000)
-    amount = np.where(rounded < 0.3, (amount // 1_000) * 1_000, np.where(rounded < 0.8, (amount // 100) * 100, amount))
-    values = pa.array(amount, mask=rng.random(8_000) < 0.1)
-    made = np.array([v or 0 for v in again(column, values)])
-    true = values.fill_null(0).to_numpy()
-    for heap in (100, 1_000):
-        share = lambda v, heap=heap: ((v % heap == 0) & (v > 0)).mean()  # noqa: E731
-        assert share(made) == pytest.approx(share(true), abs=0.02)
-    assert (made == 0).mean() == pytest.approx((true == 0).mean(), abs=0.001)
-    heaps = encoding(column).codecs[1]
-    assert heaps.attribute == "x (rounded to)" and heaps.ranges() == {}
-    assert heaps.labels() == ["none", "100", "1000", "(no number)"]
 
 
 def test_a_heap_that_no_bin_of_the_value_has_gives_the_next_smaller_one() -> None:

@@ -94,14 +94,6 @@ def test_rare_values_share_a_code_with_their_own_group_only() -> None:
     assert np.allclose(sums, 1)
 
 
-def test_what_the_spec_does_not_list_never_comes_out_of_noise() -> None:
-    noisy, groups = np.array([9, 5, 4, 2, 8], dtype=np.int64), np.arange(5, dtype=np.int32)
-    settings = example().mechanism.compression.model_copy(update={"filter": True})
-    levels = (Level("county", np.array([0, 0, 1, 1, 2])),)
-    found = compress_attribute(noisy, 10.0, AttributeBins(groups, added=4, levels=levels), settings)
-    assert found.kept.tolist() == [True, True, True, True, False] and found.size == 1
-
-
 def test_another_public_table_counts_again_only_where_levels_need_it() -> None:
     moved = [{"lookup": {**CONTENT["rules"][0]["lookup"], "rows": [*CONTENT["rules"][0]["lookup"]["rows"]]}}]
     moved[0]["lookup"]["rows"][0] = ["Ash Rd", "NY", "Queens"]

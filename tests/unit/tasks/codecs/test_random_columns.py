@@ -62,14 +62,14 @@ def test_null_is_as_likely_as_one_listed_value_or_one_bin_where_it_may_be(kind: 
     assert abs(array.null_count - wanted) < 6 * np.sqrt(wanted)
 
 
-def test_the_domain_has_no_value_that_only_unlisted_ones_become() -> None:
-    found = planned(KINDS["open"][0]).ranges()["y"]
-    assert found.values is not None and found.values.to_pylist() == ["a", "b"]
-    assert not planned(KINDS["or_null"][0]).ranges()["y"].nullable
-
-
 def test_it_is_no_attribute_and_not_what_an_evaluation_compares() -> None:
     spec = make_spec({**X, "y": {"kind": "time", "measured": False}})
     for found in (plan(spec), plan(spec, ("y", "x"))):
         assert found.domain.attributes == ("x",) and list(found.ranges()) == ["x", "y"]
     assert plan_every_column(spec, ("y", "x")).domain.attributes == ("x",)
+
+
+def test_the_domain_has_no_value_that_only_unlisted_ones_become() -> None:
+    found = planned(KINDS["open"][0]).ranges()["y"]
+    assert found.values is not None and found.values.to_pylist() == ["a", "b"]
+    assert not planned(KINDS["or_null"][0]).ranges()["y"].nullable

@@ -86,18 +86,6 @@ def test_where_a_split_is_not_small_nothing_is_split(columns: dict[str, Any], ru
     assert split_of(columns, [rule])[1] == []
 
 
-def test_a_key_tells_two_splits_of_one_size_apart() -> None:
-    keys = []
-    for expression in ("hour * 100 + minute", "hour * 100 + 59 - minute"):
-        spec = make_spec(PARTS, rules=[{"derive": {"time": expression}}])
-        keys.append(ENCODE.build_key(Request(spec)))
-    assert keys[0]["split"] != keys[1]["split"]
-
-
-def test_codes_that_no_row_has_go_with_a_bin_all_the_same() -> None:
-    assert find_code_bin_pairs(np.array([[-1, -1], [0, 1], [-1, -1]])).tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]
-
-
 def test_known_zeros_are_computed_once_for_the_same_codes() -> None:
     from privsyn.tasks.estimation.recode import AttributeRecode
 
@@ -132,3 +120,15 @@ def test_a_release_with_a_split_column_is_evaluated(places: Path) -> None:
     assert made["time"] == [100 * h + m for h, m in zip(made["hour"], made["minute"], strict=True)]
     report = privsyn.evaluate(release, table, settings=slight_settings(places), out=places)
     assert "PRIVATE" in repr(report)
+
+
+def test_a_key_tells_two_splits_of_one_size_apart() -> None:
+    keys = []
+    for expression in ("hour * 100 + minute", "hour * 100 + 59 - minute"):
+        spec = make_spec(PARTS, rules=[{"derive": {"time": expression}}])
+        keys.append(ENCODE.build_key(Request(spec)))
+    assert keys[0]["split"] != keys[1]["split"]
+
+
+def test_codes_that_no_row_has_go_with_a_bin_all_the_same() -> None:
+    assert find_code_bin_pairs(np.array([[-1, -1], [0, 1], [-1, -1]])).tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]

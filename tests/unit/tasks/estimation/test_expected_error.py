@@ -126,3 +126,11 @@ def test_a_target_gets_more_of_the_budget_and_is_chosen_where_it_was_not() -> No
     assert sum(aimed.values()) <= 1 + 1e-9
     assert shares(NO_TARGETS, 2.5e-3) == {}
     assert set(shares(TargetWeights(frozenset({"d"}), 30.0), 2.5e-3)) == {("c", "d")}
+
+
+def test_equal_weights_share_equally_and_any_weights_sum_exactly() -> None:
+    assert split_by_weight([3.0, 3.0, 3.0], Fraction(1, 7)) == [Fraction(1, 21)] * 3
+    weights = np.random.default_rng(1).random(50) + 1e-3
+    shares = split_by_weight(weights.tolist(), Fraction(3, 11))
+    assert sum(shares) == Fraction(3, 11)
+    assert [float(s) for s in shares] == pytest.approx(weights / weights.sum() * 3 / 11, rel=1e-8)

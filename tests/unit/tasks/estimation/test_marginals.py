@@ -29,16 +29,6 @@ def test_table_round_trip_keeps_order_shape_and_every_count() -> None:
             np.testing.assert_array_equal(ours.counts, theirs.counts)
 
 
-def test_no_marginals_make_an_empty_table() -> None:
-    assert to_table([]).schema == MARGINALS.schema
-    assert from_table(to_table([]), DOMAIN) == []
-
-
-def test_counts_are_in_row_major_order() -> None:
-    table = to_table([Marginal(("a", "b"), np.arange(6.0).reshape(2, 3))])
-    assert table.column("counts").to_pylist() == [[0, 1, 2, 3, 4, 5]]
-
-
 def test_project_sums_the_others_out() -> None:
     cube = Marginal(("a", "b", "c"), np.arange(24.0).reshape(2, 3, 4))
     assert cube.project(("c", "a")).attributes == ("a", "c")

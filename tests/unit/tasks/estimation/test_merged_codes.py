@@ -55,11 +55,6 @@ def test_sums_over_merged_codes_are_those_of_their_parts() -> None:
     assert merge_counts(counts, ()) is counts
 
 
-def test_all_codes_stay_where_cells_are_many() -> None:
-    merges = merge_codes({"a": even(5), "b": even(3, in_order=False)}, ("a", "b"), 10**6)
-    assert [m.tolist() for m in merges] == [[0, 1, 2, 3, 4], [0, 1, 2]]
-
-
 @pytest.mark.parametrize(("total", "sigma", "cells"), [(600.0, 10.0, 10), (-5.0, 1.0, 1), (0.0, 3.0, 1)])
 def test_cells_leave_six_standard_deviations_of_rows_in_each(total: float, sigma: float, cells: int) -> None:
     assert count_affordable_cells(total, sigma) == cells

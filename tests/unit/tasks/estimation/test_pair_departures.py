@@ -102,17 +102,6 @@ def test_more_is_taken_off_where_noise_is_a_large_part_of_the_table() -> None:
     assert left < 3_000 - MIN_SCORE_CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
 
 
-def test_of_many_scores_more_noise_is_borne() -> None:
-    for many in (4 * REFERENCE_SCORE_COUNT, 40 * REFERENCE_SCORE_COUNT):
-        assert compute_caution(2 * MAX_CLEAR_SCORE_NOISE * 1_000, 1_000.0, many) == MIN_SCORE_CAUTION
-        assert (
-            compute_caution(MAX_USABLE_SCORE_NOISE * 1_500, 1_000.0, many)
-            == compute_caution(MAX_USABLE_SCORE_NOISE * 750, 1_000.0, REFERENCE_SCORE_COUNT)
-            < MAX_SCORE_CAUTION
-        )
-        assert compute_caution(MAX_USABLE_SCORE_NOISE * 2_000 + 1, 1_000.0, many) == math.inf
-
-
 def test_codes_without_a_count_depart_by_nothing() -> None:
     recode = recoded({"a": [1_000, -5], "b": [0, 0]}, 1.0)
     found = estimate_pair_departures([("a", "b")], [100.0], 1.0, recode, noisy_reference=True)
@@ -162,12 +151,6 @@ def test_blocks_come_before_neighbours_and_neighbours_have_their_part() -> None:
     others = [names.index(b) - names.index(a) for a, b in found if (a, b) not in inside]
     assert max(others) <= 4 and min(others) == 1
     assert found == sorted(found, key=lambda p: (names.index(p[0]), names.index(p[1])))
-
-
-def test_every_column_is_in_some_pair_and_no_pair_is_there_twice() -> None:
-    names = [f"q{i}" for i in range(1_000)]  # one block of names
-    found = near(names)
-    assert len({*found}) == len(found) == MOST_PAIRS and {a for pair in found for a in pair} == {*names}
 
 
 def test_a_column_in_focus_is_scored_with_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import log
 
 import numpy as np
@@ -28,6 +29,7 @@ from privsyn.tasks.estimation.prior_levels import (
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.draw_rows import coarsen_rows, draw_rows, list_groups_with_rows, list_possible_rows
+from tests.support.code_tables import write_rows
 
 WIDE = Domain(("a", "b", "c", "d"), (4, 3, 2, 5))
 KNOWN: dict[Clique, float] = {
@@ -156,10 +158,7 @@ def test_many_updates_answer_all_marginals_and_stay_in_the_support() -> None:
 
 
 DOMAIN = Domain(("g", "x"), (4, 3))
-
-
-def table(rows: list[tuple[int, int]]) -> CodeTable:
-    return CodeTable(DOMAIN, tuple(np.array(c, np.uint8) for c in zip(*rows, strict=True)))
+table = partial(write_rows, DOMAIN)
 
 
 PUBLIC = table([(0, 0), (0, 1), (1, 1), (1, 1), (1, 1), (1, 2)])

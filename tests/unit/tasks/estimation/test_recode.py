@@ -21,7 +21,6 @@ from privsyn.tasks.estimation.recode import (
     build_coarse_domain,
     compress_attribute,
     count_codes,
-    estimate_total,
     make_levels_agree,
     mark_first_of_equal_mass,
     pool_one_ways,
@@ -57,17 +56,6 @@ def test_codes_have_about_equal_mass_and_a_bin_of_several_parts_is_alone() -> No
     heavy = mark_first_of_equal_mass(np.array([1.0, 1, 60, 1, 1, 36]), 4)
     assert np.flatnonzero(heavy).tolist() == [0, 2, 3, 5]
     assert np.flatnonzero(mark_first_of_equal_mass(np.array([-3.0, 0, -1]), 4)).tolist() == [0]
-
-
-def test_every_bin_has_a_code_and_null_keeps_its_own() -> None:
-    counts = np.append(np.linspace(200, 10, 31), 50.0)
-    found = compress_attribute(counts, 5.0, AttributeBins(EACH, in_order=((0, 31),)), ON, codes=4)
-    assert found.kept.all()
-    assert found.size == 5
-    assert (found.coarse == found.coarse[-1]).sum() == 1
-    assert (np.diff(found.coarse[:-1]) >= 0).all()
-    mass = np.bincount(found.coarse, weights=counts)[:4]
-    assert mass.max() < 1.5 * mass.min()
 
 
 def test_nothing_is_joined_across_the_end_of_a_section() -> None:
@@ -175,15 +163,6 @@ def test_what_was_low_in_the_first_look_is_told_apart_after_a_sharp_second_one()
     for a, true in TRUE.items():
         np.testing.assert_allclose(sum_by_code(found, a), true, atol=3)
         np.testing.assert_array_equal(found[a].coarse, first[a].coarse)
-
-
-def test_counts_are_not_negative_and_have_one_total() -> None:
-    for seed in range(5):
-        found = again(first_look(150.0, seed), 100.0)
-        total = estimate_total(found)
-        for r in found.values():
-            assert r.estimate.min() >= 0 and r.estimate.sum() == pytest.approx(total)
-            assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(1)
 
 
 def test_where_a_larger_marginal_was_measured_only_the_inside_of_codes_changes() -> None:

@@ -18,21 +18,11 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.recode import AttributeRecode, weigh_by_chance
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.one_way_marginals import ROUNDING_WEIGHT, plan_queries
 from tests.unit.tasks.estimation.test_single_values import plan_one
 
 PAY = {"kind": "integer", "min": 0, "max": 250_000}
-BY_CHANCE = np.array([0.9, 0.09, 0.01, 0.0])
-
-
-def weigh(counts: list[float], sigma: float) -> np.ndarray:
-    y = np.array(counts)
-    same = np.zeros(4, dtype=np.int32)
-    found = weigh_by_chance(AttributeRecode(same, same == 0, BY_CHANCE, y, np.full(4, sigma**2)), BY_CHANCE)
-    assert found.size == 1
-    return found.weight
 
 
 @pytest.mark.parametrize(
@@ -65,18 +55,6 @@ def test_codes_are_disjoint_and_zeros_and_bounds_are_none_of_them() -> None:
     ]
     assert heaps.chances is not None and heaps.chances == pytest.approx([0.9, 0.09, 0.009, 0.001, 0])
     assert pay.helpers == (heaps.attribute,)
-
-
-def test_shares_that_noise_could_have_made_are_those_of_chance() -> None:
-    assert weigh([880.0, 110.0, 25.0, 40.0], 20.0) == pytest.approx(BY_CHANCE)
-    assert weigh([-5.0, 1.0, 0.0, 0.0], 20.0) == pytest.approx(BY_CHANCE)
-
-
-def test_a_heap_that_stands_out_keeps_its_share() -> None:
-    weights = weigh([100.0, 90.0, 810.0, 300.0], 20.0)
-    assert weights[2] == pytest.approx(0.81, abs=0.01)
-    assert weights[3] == 0  # null and exact values have no heap
-    assert weights.sum() == pytest.approx(1)
 
 
 def test_rounding_has_a_hundredth_of_a_column_and_all_costs_rho() -> None:
@@ -155,15 +133,3 @@ def test_at_even_places_the_multiples_of_a_heap_are_equally_likely_and_rise(low:
         assert values.tolist() == [v for v in inside if v % heap == 0 and v % larger]
         assert counts == pytest.approx(np.full(len(values), len(places) / len(values)), rel=0.35)
         assert np.diff(made.to_numpy()).min() >= -2 * heap  # numbers of one step come in any order
-
-
-def test_no_rounded_value_of_a_coarse_type_lies_above_the_bound() -> None:
-    """The value that a place stands for, rounded to the type, may lie one step beyond its cell."""
-    spec = {"kind": "number", "min": 0.0, "max": 2e6, "step": 0.01, "type": "float32"}
-    pay, rounded = plan_one(spec).codecs
-    code = int(pay.encode({"x": pa.array([1_999_999.0])})[0][0])
-    places = np.linspace(1 - 4e-6, 1 - 1e-9, 4_000)
-    for heap in range(4):
-        wanted = {rounded.attribute: np.full(len(places), heap)}
-        made = pay.decode_rounded_at(np.full(len(places), code), places, np.random.default_rng(0), wanted)["x"]
-        assert max(made.to_pylist()) <= 2e6

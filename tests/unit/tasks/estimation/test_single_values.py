@@ -8,13 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.cells import AttributeBins, Points, build_cells, find_points
+from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.estimation.fine_weights import weigh_inside
-from privsyn.tasks.estimation.recode import compress_attribute
 
 WAGE = {"kind": "integer", "min": 0, "max": 99_999}
 
@@ -99,27 +97,8 @@ def test_columns_with_bins_few_values_or_earlier_defaults_have_none(column: Any,
     assert all(bins.points is None for bins in plan_one(column, **spec).binning.values())
 
 
-def test_exact_values_are_none_of_them() -> None:
-    codec = plan_one(WAGE | {"exact": [0]}).codecs[0]
-    assert codec.points is not None
-    assert [codec.labels()[i] for i in codec.points.cell] == ["99999"]
-
-
-def test_the_interval_beside_lies_in_the_same_section() -> None:
-    cells = build_cells([0.0, 10, 20], barriers={10.0}, points={10.0})
-    points = find_points(cells, None)
-    assert points is not None
-    assert (points.cell < points.neighbour).all()  # the section ends at 10
-    alone = build_cells([0.0, 10, 20], exact=[np.nextafter(0, 1)], points={0.0})
-    assert find_points(alone, None) is None or 0 not in find_points(alone, None).neighbour
-
-
 POINTS = Points(np.array([0]), np.array([1]), np.array([0.01]))
 GROUPS, ONE_CODE = np.array([0, 1, 2], dtype=np.int32), np.zeros(3, dtype=np.int32)
-
-
-def test_a_value_that_stands_out_keeps_its_share() -> None:
-    assert weigh_inside(np.array([60.0, 20, 20]), 5.0, GROUPS, ONE_CODE, points=POINTS)[0] == pytest.approx(0.6)
 
 
 def test_a_value_that_noise_could_have_made_has_the_even_share_of_its_neighbour() -> None:
@@ -128,16 +107,6 @@ def test_a_value_that_noise_could_have_made_has_the_even_share_of_its_neighbour(
     assert weights[0] == pytest.approx(0.01 * (weights[0] + weights[1]))
     without = weigh_inside(np.array([12.0, 45, 55]), 5.0, GROUPS, ONE_CODE)
     assert without[0] > 0.1  # what it was taken for before
-
-
-def test_a_faint_value_has_no_code_of_its_own_and_another_has() -> None:
-    groups = np.arange(6, dtype=np.int32)
-    points = Points(np.array([0, 5]), np.array([1, 4]), np.array([0.0, 0.0]))
-    y = np.array([14.0, 200, 200, 200, 200, 500])
-    made = compress_attribute(y, 5.0, AttributeBins(groups, in_order=((0, 6),), points=points), Compression())
-    assert made.coarse[0] == made.coarse[1]
-    assert made.coarse[5] != made.coarse[4]
-    assert made.coarse.max() == 4
 
 
 FOUR = np.array([0, 1, 2, 3], dtype=np.int32)

@@ -12,11 +12,9 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
-from privsyn.engine.request import Request
-from privsyn.pipelines.common_steps import ENCODE
-from privsyn.tasks.codecs import find_two_celled_columns, plan
+from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import build_cells
-from privsyn.tasks.codecs.numbers import ANY_COLUMN, draw_falling, fit_slopes, fit_tail_counts, fit_tail_shares
+from privsyn.tasks.codecs.numbers import draw_falling, fit_slopes, fit_tail_shares
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.compress_domain import compress_domain
@@ -39,16 +37,6 @@ def test_cells_of_a_wide_bin_double_away_from_its_narrow_neighbour() -> None:
     assert len(widths([0, 1e-300, 1e300])) <= 2 + 24
 
 
-def test_what_exact_values_cut_off_makes_no_bin_wide() -> None:
-    assert not build_cells([0, 10, 20, 30], exact=[11]).wide
-    assert [w for w, _ in build_cells([0, 10, 20, 100], exact=[60]).wide] == [2, 4]
-
-
-def test_cells_cannot_be_changed() -> None:
-    assert not build_cells([0, 10, 40]).bin_of.flags.writeable
-    assert [build_cells([0, 10, 40], closed=closed).fine[-1].closed for closed in (True, False)] == [True, False]
-
-
 @pytest.mark.parametrize(
     "column",
     [INCOME, {**INCOME, "kind": "number", "decimals": 2}, {**INCOME, "step": 500}, {**INCOME, "heaps": [1000]}],
@@ -68,20 +56,6 @@ def test_every_value_comes_back_in_its_cell_and_cells_leave_no_gap(column: dict[
     assert (values.to_numpy() >= low[codes]).all() and (values.to_numpy() <= high[codes]).all()
 
 
-def test_rows_are_encoded_anew_where_the_cells_of_wide_bins_are_others() -> None:
-    spec = make_spec({"x": INCOME})
-    keys = [ENCODE.build_key(Request(spec, two_celled=even)) for even in (frozenset[str](), frozenset({"x"}))]
-    assert keys[0] != keys[1]
-
-
-def test_a_release_of_before_is_read_with_its_own_cells() -> None:
-    spec = make_spec({"x": INCOME})
-    before = plan(spec, two_celled=["x"])
-    assert find_two_celled_columns(plan(spec), {"x": before.domain.size("x")}) == {"x"}
-    assert Request(spec, two_celled=frozenset({"x"})).encoding.domain == before.domain
-    assert not find_two_celled_columns(plan(spec), {"x": plan(spec).domain.size("x")})
-
-
 def test_full_cells_keep_their_own_shares_and_empty_ones_follow_the_tail() -> None:
     width = 2.0 ** np.arange(8)
     true = np.diff(-((1 + np.append(0, np.cumsum(width)) / 2) ** -2.5))
@@ -92,22 +66,6 @@ def test_full_cells_keep_their_own_shares_and_empty_ones_follow_the_tail() -> No
     assert shares[1] / (odd[1] / odd.sum()) == pytest.approx(1, abs=0.01)
     assert 0 < shares[-1] * odd.sum() < 30
     assert abs(shares.sum() - 1) < 1e-8
-
-
-def test_noise_alone_gives_a_tail_as_the_edges_suggest() -> None:
-    rng, width = np.random.default_rng(1), 2.0 ** np.arange(8)
-    found = np.mean(
-        [fit_tail_shares(100 * rng.standard_normal(8), np.full(8, 1e4), width, 1.0) for _ in range(40)], axis=0
-    )
-    middle = np.cumsum(width) - width / 2
-    assert found @ middle < 0.3 * middle.mean()
-
-
-def test_an_end_of_any_column_may_be_even_or_have_a_value_that_many_rows_share() -> None:
-    fit = lambda y: fit_tail_counts(y, np.full(20, 25.0), np.ones(20), ANY_COLUMN, 1.0)  # noqa: E731
-    assert np.abs(fit(np.full(20, 100.0)) - 100).max() < 10
-    falling = np.append(100 * 0.5 ** np.arange(19), 200.0)
-    assert np.abs(fit(falling) - falling).max() < 10
 
 
 def test_slopes_are_those_of_a_falling_density() -> None:

@@ -46,20 +46,6 @@ def test_a_wrong_table_is_left_alone_or_does_no_harm() -> None:
     assert attributes < len(SIZES) and drawn <= 1.03 * raw
 
 
-def test_one_wrong_column_does_not_spoil_the_others() -> None:
-    public = columns(9)
-    public["c0"] = (public["c0"] + 17) % SIZES[0]
-    raw, drawn, attributes = case(public)
-    assert attributes >= len(SIZES) - 1 and drawn < 0.7 * raw
-
-
-def test_variances_are_below_the_noise_and_more_public_rows_make_them_smaller() -> None:
-    noisy = {a: np.bincount(c, minlength=n) * 1.0 for (a, c), n in zip(columns(1).items(), SIZES, strict=True)}
-    few, many = (shrink_towards_prior(noisy, dict.fromkeys(noisy, SIGMA), columns(2, rows)) for rows in (300, 30_000))
-    assert all((d.variance < SIGMA**2).all() and (d.variance > 0).all() for d in many.values())
-    assert sum(d.follows for d in many.values()) < sum(d.follows for d in few.values())
-
-
 def test_shares_and_rows_by_hand() -> None:
     assert expect_shares(np.array([0, 0, 1]), 4) == pytest.approx([2.25 / 4, 1.25 / 4, 0.25 / 4, 0.25 / 4])
     assert count_noisy_rows([np.array([4.0, 6.0]), np.array([20.0])], [1.0, 2.0]) == pytest.approx(

@@ -16,12 +16,8 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import merge_counts
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.estimation.trends import (
-    MOST_CORRELATION,
     TOP,
-    Ranks,
     Trends,
-    _build_joints,
-    _make_definite,
     list_missing_pairs,
     rank_codes,
 )
@@ -70,39 +66,6 @@ def test_correlations_are_found(top: int, null: float) -> None:
     _, trends = read_trends(top, 100.0, null)
     for i, j in combinations(range(3), 2):
         assert trends.correlation[NAMES[i], NAMES[j]] == pytest.approx(TRUE[i, j], abs=0.05)
-
-
-def test_what_noise_explains_is_taken_for_nothing() -> None:
-    """Noise of a third of the rows: a correlation of .6 is drawn in, and none beyond 1 comes out."""
-    found = [read_trends(1, ROWS / 3, seed=seed)[1].correlation for seed in range(8)]
-    assert np.mean([np.abs(list(c.values())).mean() for c in found]) < 0.25
-    assert max(abs(v) for c in found for v in c.values()) <= 0.98
-
-
-def test_correlations_of_all_pairs_fit_together() -> None:
-    for seed in range(5):
-        _, trends = read_trends(1, ROWS / 8, seed=seed)
-        matrix = np.eye(3)
-        for i, j in combinations(range(3), 2):
-            matrix[i, j] = matrix[j, i] = trends.correlation[NAMES[i], NAMES[j]]
-        assert np.linalg.eigvalsh(matrix)[0] > -1e-3
-
-
-def test_shares_that_sum_to_a_last_bit_more_than_one_have_a_joint_distribution() -> None:
-    """Empty codes at the end begin where the others' shares end, which rounding may put above 1."""
-    width = np.array([0.1] * 3 + [0.7 + 4e-16, 0.0])
-    assert np.cumsum(width)[-2] > 1
-    ranks = Ranks(np.array([-2, -1, 0, 1, 2, 0]), width, np.ones(5, dtype=bool), 1.0)
-    (joint,) = _build_joints([ranks], [ranks], np.array([0.6]))
-    assert np.isfinite(joint).all()
-    np.testing.assert_allclose(joint.sum(axis=1), width, atol=1e-9)
-
-
-def test_correlations_that_are_made_to_fit_together_stay_below_one() -> None:
-    pairs = list(combinations("abcdefghij", 2))
-    for seed in range(5):
-        noisy = np.random.default_rng(seed).choice([MOST_CORRELATION, MOST_CORRELATION, 0.0], len(pairs))
-        assert np.abs(_make_definite(noisy, pairs, "abcdefghij")).max() <= MOST_CORRELATION
 
 
 def test_pairs_that_were_not_measured_have_the_counts_of_their_trend() -> None:
@@ -158,14 +121,6 @@ def test_a_trend_is_pooled_into_merged_codes_of_one_score_each_and_no_others() -
     ones = [Marginal((a,), count(rows, (a,)).astype(np.float64), NOISE) for a in NAMES]
     assert ("a", "b") in {m.attributes for m in list_missing_pairs(trends, ones)}
     assert ("a", "b") not in {m.attributes for m in list_missing_pairs(trends, [*ones, merged])}
-
-
-def test_a_column_of_one_code_tells_nothing() -> None:
-    rows = draw_rows(1)
-    constant = CodeTable(rows.domain, (np.zeros(ROWS, np.uint8), *rows.columns[1:]))
-    recode = read_recode(constant, 1)
-    recode["a"].estimate[1:] = 0.0
-    assert list(rank_codes(recode, BINNING, 1)) == ["b", "c"]
 
 
 def test_two_listed_values_are_in_order_where_they_are_asked_and_null_is_not() -> None:

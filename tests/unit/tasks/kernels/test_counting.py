@@ -9,23 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.domain import Domain, choose_code_dtype
-from privsyn.data_contracts.tables import build_code_schema
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.tables import BATCH_COLUMNS, BATCH_ROWS, build_code_schema, choose_batch_rows
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.blocks import BlockwiseRows, block_rows, iterate_passes
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count
+from tests.support.code_tables import draw_table
 
 DOMAIN = Domain.of({"a": 3, "one": 1, "b": 7, "wide": 300, "c": 2, "huge": 70_000})
-
-
-def random_table(rows: int, *, padded: bool = False, domain: Domain = DOMAIN, seed: int = 0) -> CodeTable:
-    rng = np.random.default_rng(seed)
-    pad = int(padded)
-    return CodeTable(
-        domain,
-        tuple((rng.random(rows) ** 2 * (s + pad)).astype(choose_code_dtype(s + pad)) for s in domain.sizes),
-        padded,
-    )
 
 
 def referee(table: CodeTable, clique: tuple[str, ...]) -> np.ndarray:
@@ -37,7 +28,7 @@ def referee(table: CodeTable, clique: tuple[str, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 5_003])
 def test_every_marginal_up_to_three_attributes_equals_histogramdd(rows: int) -> None:
-    table = random_table(rows)
+    table = draw_table(DOMAIN, rows)
     for k in (1, 2, 3):
         for clique in itertools.combinations(("a", "one", "b", "wide", "c"), k):
             counts = count(table, clique)
@@ -47,7 +38,7 @@ def test_every_marginal_up_to_three_attributes_equals_histogramdd(rows: int) -> 
 
 
 def test_uint32_codes_and_attributes_in_another_order() -> None:
-    table = random_table(4_001)
+    table = draw_table(DOMAIN, 4_001)
     assert table.column("huge").dtype == np.uint32
     expected = np.bincount(table.column("huge").astype(int) * 3 + table.column("a"), minlength=210_000)
     np.testing.assert_array_equal(count(table, ("huge", "a")).ravel(), expected)
@@ -55,14 +46,9 @@ def test_uint32_codes_and_attributes_in_another_order() -> None:
     np.testing.assert_array_equal(count(table, ("huge",)), np.bincount(table.column("huge"), minlength=70_000))
 
 
-def test_cliques_of_more_rows_than_one_block() -> None:
-    table = random_table(140_001, domain=Domain.of({"a": 3, "b": 4, "c": 5, "d": 2}))
-    np.testing.assert_array_equal(count(table, ("a", "b", "c", "d")), referee(table, ("a", "b", "c", "d")))
-
-
 @pytest.mark.parametrize("clique", [("a",), ("a", "b"), ("a", "b", "c"), ()])
 def test_padded_tables_leave_filtered_values_out_unless_asked(clique: tuple[str, ...]) -> None:
-    table = random_table(3_000, padded=True)
+    table = draw_table(DOMAIN, 3_000, padded=True)
     full = count(table, clique, padded_result=True)
     assert full.sum() == 3_000
     if clique:
@@ -73,7 +59,7 @@ def test_padded_tables_leave_filtered_values_out_unless_asked(clique: tuple[str,
 
 @pytest.mark.parametrize("padded_result", [False, True])
 def test_count_all_gives_the_same_integers_in_order_on_any_number_of_threads(padded_result: bool) -> None:
-    table = random_table(2_000, padded=True)
+    table = draw_table(DOMAIN, 2_000, padded=True)
     names = ("a", "one", "b", "wide", "c")
     cliques = [*itertools.combinations(names, 1), *itertools.combinations(names, 2), *itertools.combinations(names, 3)]
     cliques = cliques * 9
@@ -85,7 +71,7 @@ def test_count_all_gives_the_same_integers_in_order_on_any_number_of_threads(pad
 
 
 def test_count_all_reads_ahead_only_a_little() -> None:
-    table = random_table(10)
+    table = draw_table(DOMAIN, 10)
     asked = 0
 
     def cliques():  # type: ignore[no-untyped-def]
@@ -115,7 +101,7 @@ def test_negative_threads_are_refused() -> None:
 
 
 def test_arrow_round_trip_shares_memory() -> None:
-    table = random_table(100)
+    table = draw_table(DOMAIN, 100)
     arrow = table.to_arrow()
     assert arrow.schema == build_code_schema(DOMAIN)
     back = CodeTable.from_arrow(arrow, DOMAIN)
@@ -124,7 +110,7 @@ def test_arrow_round_trip_shares_memory() -> None:
     halves = CodeTable.from_arrow([*arrow.slice(0, 40).to_batches(), *arrow.slice(40).to_batches()], DOMAIN)
     np.testing.assert_array_equal(halves.column("wide"), table.column("wide"))
     assert CodeTable.from_arrow([], DOMAIN).rows == 0
-    padded = random_table(50, padded=True)
+    padded = draw_table(DOMAIN, 50, padded=True)
     assert padded.to_arrow().schema == build_code_schema(DOMAIN, padded=True)
     assert CodeTable.from_arrow(padded.to_arrow(), DOMAIN, padded=True).padded
 
@@ -168,7 +154,7 @@ def in_pieces(table: CodeTable, cuts: list[int], asked: list[tuple[str, ...]] | 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_blocks_give_the_integers_of_the_whole_table(cuts: list[int], padded: bool, threads: int) -> None:
-    table = random_table(3_001, padded=padded)
+    table = draw_table(DOMAIN, 3_001, padded=padded)
     cliques = [(), ("a",), ("b", "a"), ("wide", "b"), ("a", "b", "c"), ("one", "wide", "c", "b")]
     for padded_result in (False, True):
         ours = list(in_pieces(table, cuts).counts(cliques, threads=threads, padded_result=padded_result))
@@ -178,16 +164,12 @@ def test_blocks_give_the_integers_of_the_whole_table(cuts: list[int], padded: bo
             np.testing.assert_array_equal(counts, expected)
 
 
-def test_a_table_of_no_rows_counts_zeros() -> None:
-    assert [c.sum() for c in in_pieces(random_table(0), []).counts([("a",), (), ("b", "wide")])] == [0, 0, 0]
-
-
 def test_a_pass_is_bounded_in_cells_and_reads_only_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PASS_CELLS", 26)
     cliques = [("a",), ("b", "a"), ("c",), ("wide",), ("a", "c")]
     groups = list(iterate_passes(DOMAIN, cliques))
     assert groups == [[("a",), ("b", "a"), ("c",)], [("wide",)], [("a", "c")]]
-    table, asked = random_table(500), list[tuple[str, ...]]()
+    table, asked = draw_table(DOMAIN, 500), list[tuple[str, ...]]()
     for clique, counts in zip(cliques, in_pieces(table, [99], asked).counts(cliques), strict=True):
         np.testing.assert_array_equal(counts, count(table, clique))
     assert asked == [("a", "b", "c"), ("wide",), ("a", "c")]
@@ -195,7 +177,7 @@ def test_a_pass_is_bounded_in_cells_and_reads_only_its_columns(monkeypatch: pyte
 
 @pytest.mark.parametrize("fault", ["lost", "twice"])
 def test_a_block_that_is_lost_or_counted_twice_is_found(fault: str) -> None:
-    table = random_table(1_000)
+    table = draw_table(DOMAIN, 1_000)
 
     def read(columns: Domain, threads: int) -> Iterator[CodeTable]:
         found = list(pieces(table, columns, [400, 900]))
@@ -217,3 +199,12 @@ def test_a_block_takes_bounded_bytes_whatever_the_width() -> None:
     assert block_rows(narrow) == blocks.BLOCK_BYTES
     assert block_rows(wide) == blocks.BLOCK_BYTES // 10_000
     assert block_rows(Domain.of({"a": 256}), padded=True) == blocks.BLOCK_BYTES // 2
+
+
+@pytest.mark.parametrize("columns", [BATCH_COLUMNS + 1, 1_000, 5_000])
+def test_a_batch_of_a_wide_table_has_as_many_values(columns: int) -> None:
+    assert BATCH_ROWS * BATCH_COLUMNS - columns < choose_batch_rows(columns) * columns <= BATCH_ROWS * BATCH_COLUMNS
+
+
+def test_a_batch_has_never_few_rows() -> None:
+    assert choose_batch_rows(1_000_000) == 1_024

@@ -106,18 +106,6 @@ def test_many_scores_tell_together_what_noise_hides_in_each(sigma: float, mistak
     assert made <= mistakes
 
 
-def test_a_table_with_less_to_tell_than_chance_makes_is_not_followed() -> None:
-    private, flat = rows(1, 0.0), rows(3, 0.02)
-    prior = PriorPairs.of(flat, recode_of(private))
-    assert not is_better(prior, PAIRS, scores(private, prior), 100.0)
-
-
-def test_of_attributes_that_it_does_not_tell_of_the_reference_is_independence() -> None:
-    private = rows(1, 0.7)
-    prior = PriorPairs.of(rows(2, 0.7), recode_of(private, known=False))
-    assert (prior.counts("a", "b") == prior.independent.counts("a", "b")).all()
-
-
 def test_it_tells_of_an_attribute_whose_own_counts_are_no_worse_if_it_is_like_them() -> None:
     private = skewed(1, 0.7)
     recode = recode_of(private, known=False)

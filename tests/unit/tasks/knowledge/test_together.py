@@ -154,11 +154,6 @@ def gathered(columns: list[list[int]]) -> tuple[list[list[int]], list[list[float
     return [c.tolist() for c in codes.values()], [p.tolist() for p in places.values()]
 
 
-def test_values_that_are_near_and_null_and_exact_ones_stay() -> None:
-    columns = [[1, 3, 0, 9, 9, 0], [2, 5, 8, 9, 2, 0], [4, 4, 9, 1, 9, 9]]
-    assert gathered(columns) == (columns, [[0.0] * 6, [0.1] * 6, [0.2] * 6])
-
-
 def test_values_that_are_far_move_to_one_of_their_row_and_each_is_taken_as_often() -> None:
     rows = 6_000
     (a, b, c), places = gathered([[1] * rows, [8] * rows, [2] * rows])
@@ -167,11 +162,3 @@ def test_values_that_are_far_move_to_one_of_their_row_and_each_is_taken_as_often
     taken = [float((row == found.T).all(axis=1).mean()) for row in ([1, 1, 2], [8, 8, 8], [1, 2, 2])]
     assert np.allclose(taken, 1 / 3, atol=0.03)
     assert np.array_equal(np.array(places[1])[found[1] == 1], np.zeros((found[1] == 1).sum()))
-
-
-def test_columns_without_any_relation_keep_their_counts() -> None:
-    rng = np.random.default_rng(2)
-    columns = [rng.choice(np.arange(1, 9), 20_000, p=np.repeat([0.35, 0.1, 0.05, 0.0], 2)).tolist() for _ in range(5)]
-    for before, after in zip(columns, gathered(columns)[0], strict=True):
-        shares = [np.bincount(codes, minlength=9) / len(codes) for codes in (before, after)]
-        assert np.abs(shares[0] - shares[1]).max() < 0.02

@@ -27,6 +27,7 @@ from privsyn.tasks.metrics.earth_mover import (
 )
 from privsyn.tasks.metrics.mgd import Axis, compute_aemc
 from tests.support.earth_mover_referee import aemc_linear_program, bin_distances
+from tests.support.examples import keep_first
 
 
 def line(size: int, weight: float = 1.0) -> Axis:
@@ -55,17 +56,12 @@ def cost(synthetic: ArrayLike, real: ArrayLike, axes: Sequence[Axis], tolerance:
         ([4, 4, 2], [5, 4, 1], [line(3)], 0.0, 0.1),
         # Without moves it is the L1 distance: |4-5| + |5-4| + 0 = 2, and 2, of 10.
         ([4, 5, 1], [5, 4, 1], [line(3, inf)], 0.0, 0.2),
-        ([4, 4, 2], [5, 4, 1], [line(3, inf)], 0.0, 0.2),
         # Within the tolerance differences cost nothing; 6 against 4 is one too many.
         ([4, 5, 1], [5, 4, 1], [star(3, inf)], 1.0, 0.0),
-        ([4, 6, 0], [5, 4, 1], [star(3, inf)], 1.0, 0.1),
         ([4, 6, 0], [5, 4, 1], [star(3, inf)], 1.25, 0.075),
         # Totals 12 and 10: 2 removed; totals 7 and 10: 3 added.
         ([7, 4, 1], [5, 4, 1], [line(3)], 0.0, 0.2),
         ([2, 4, 1], [5, 4, 1], [line(3)], 0.0, 0.3),
-        # 3 records go from one end to the other: 3 * 1, instead of 3 removed and 3 added.
-        ([3, 0, 0], [0, 0, 3], [line(3)], 0.0, 1.0),
-        ([3, 0, 0], [0, 0, 3], [line(3, inf)], 0.0, 2.0),
         # 10 records start at one end and are wanted at the other: 2 may stay, 2 may be missing, so 8 go the whole
         # way, at 1 each, through bins that would charge for more than 2.
         ([10, 0, 0, 0], [0, 0, 0, 10], [line(4)], 2.0, 0.8),
@@ -77,14 +73,12 @@ def cost(synthetic: ArrayLike, real: ArrayLike, axes: Sequence[Axis], tolerance:
         ([8, 0, 0], [4, 0, 0], [line(3)], 1.0, 2.5 / 4),
         # Rows cannot mix: in the first 1 moves a step (1), in the second 1 is removed and in the first none is added.
         ([[1, 0], [2, 1]], [[0, 1], [1, 1]], [star(2, inf), line(2)], 0.0, (1 + 1) / 3),
-        ([[1, 0], [2, 1]], [[0, 1], [1, 1]], [star(2, 0.25), line(2, 0.75)], 0.0, (0.75 + 1) / 3),
         # A move along two lines turns at an empty bin: 1/2 * 1 + 1/2 * 1/2 a record.
         ([[4, 0, 0], [0] * 3, [0] * 3], [[0] * 3, [0] * 3, [0, 4, 0]], [line(3, 0.5), line(3, 0.5)], 0.0, 0.75),
         # Empty tables: nothing; all 4 added; all removed, divided by 1.
         ([0, 0], [0, 0], [line(2)], 0.0, 0.0),
         ([0, 0], [3, 1], [line(2)], 0.0, 1.0),
         ([3, 1], [0, 0], [line(2)], 0.0, 4.0),
-        ([7], [5], [star(1)], 0.5, 0.3),
     ],
 )
 def test_costs_by_hand(
@@ -138,8 +132,7 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray, list[Axis], float]:
     return p, q, axes, float(rng.choice([0, 1, 2, 5, 0.5, 1.25, rng.random() * 3]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 400, 50))
+@pytest.mark.parametrize("first", keep_first(range(0, 400, 50)))
 def test_the_flow_agrees_with_the_linear_program(first: int) -> None:
     for seed in range(first, first + 50):
         p, q, axes, tolerance = random_case(seed)
@@ -181,13 +174,6 @@ def test_whole_fractions_are_exact_and_odd_weights_have_a_stated_error() -> None
     assert 0 < compute_aemc(p, q, odd, 0.0).rounding <= 5 / 10**9  # 3 steps along the line, 2 through the star
 
 
-def test_large_tolerances_and_counts_are_no_trouble() -> None:
-    assert cost([9, 0, 4], [0, 1, 0], [line(3)], 1e9) == 0
-    # 10 may stay in the middle and 10 be missing at the end: all others move a step of 1/2.
-    expected = (10**9 - 10) / 2 / (10**9 + 1)
-    assert cost([0, 10**9, 0], [1, 0, 10**9], [line(3)], 10.0) == pytest.approx(expected, rel=1e-12)
-
-
 def test_batches_of_components_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     p, q = rng.integers(0, 9, (2, 20, 4))
@@ -227,13 +213,6 @@ def test_arguments_out_of_range_are_refused(change: dict, message: str) -> None:
     arguments = {"synthetic": [1, 2], "axes": [line(2)], "tolerance": 0.0} | change
     with pytest.raises(ValueError, match=message):
         compute_aemc(np.array(arguments["synthetic"]), np.array([1, 2]), arguments["axes"], arguments["tolerance"])
-
-
-def test_paths_follow_the_flow_and_drop_cycles() -> None:
-    # 0 sends 3 through 1: 2 to 2 and 1 to 3; beside it a cycle 1 -> 4 -> 1 that carries nothing.
-    tails, heads = np.array([0, 1, 1, 1, 4]), np.array([1, 4, 2, 3, 1])
-    moves = decompose_flow(tails, heads, np.array([3, 7, 2, 1, 7]), 5)
-    assert sorted(zip(*(part.tolist() for part in moves), strict=True)) == [(0, 2, 2), (0, 3, 1)]
 
 
 def test_paths_of_random_flows_have_the_same_net_outflow() -> None:
@@ -284,19 +263,3 @@ def test_components_are_not_joined() -> None:
     pairs = set(zip(arcs.bins[arcs.tails].tolist(), arcs.bins[arcs.heads].tolist(), strict=True))
     steps = {(4 * c + i, 4 * c + j) for c in range(3) for i, j in pairwise(range(4))}
     assert pairs == steps | {(b, a) for a, b in steps}
-
-
-def test_few_bins_of_a_large_marginal_make_a_small_network() -> None:
-    # Two bins of 1000 x 1000 that share nothing: themselves, and per bin the dummies of the star above them.
-    wanted = np.zeros((1, 1_000, 1_000), bool)
-    wanted[0, 3, 5] = wanted[0, 900, 7] = True
-    values = [str(i) for i in range(1_000)]
-    graphs = [build_default_hierarchy(values, ordered=ordered).at(1).graph() for ordered in (True, False)]
-    arcs = build_neighbour_arcs(wanted, graphs, [Fraction(1, 2)] * 2, 10**6)
-    assert arcs.nodes == 4
-    assert arcs.tails.size == 2 * 3  # up, across (897 places at once), down
-
-
-def test_without_attributes_every_bin_is_alone() -> None:
-    arcs = build_neighbour_arcs(np.array([True, False, True]), [], [], 1)
-    assert (arcs.nodes, arcs.tails.size, arcs.bins.tolist()) == (2, 0, [0, 2])

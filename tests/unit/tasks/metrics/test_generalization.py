@@ -50,14 +50,6 @@ def test_grades_and_schools_are_ordered_at_each_level() -> None:
     assert matrix(tree.at(0)).tolist() == [[0]]
 
 
-def test_bins_of_bins_merge_neighbours_and_leave_a_rest() -> None:
-    # 5 bins by twos: ab, cd, e; those by twos: abcd, e.
-    tree = merge_bins("abcde", [2, 2])
-    assert tree.labels == (("(any)",), ("a to d", "e"), ("a to b", "c to d", "e"), tuple("abcde"))
-    assert tree.codes(2).tolist() == [0, 0, 1, 1, 2]
-    assert matrix(tree.at(2)).tolist() == [[0, 0.5, 1], [0.5, 0, 0.5], [1, 0.5, 0]]
-
-
 def test_null_is_at_distance_one_from_every_value_at_every_level() -> None:
     ordered = build_default_hierarchy(["a", "b", "c", "(null)"], ordered=True, null=3)
     assert matrix(ordered.at(1)).tolist() == [[0, 0.5, 1, 1], [0.5, 0, 0.5, 1], [1, 0.5, 0, 1], [1, 1, 1, 0]]

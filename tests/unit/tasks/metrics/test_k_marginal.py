@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import marginal_distance
 from privsyn.tasks.metrics.marginal_distance import (
@@ -16,13 +16,9 @@ from privsyn.tasks.metrics.marginal_distance import (
     draw_cliques,
     list_all_cliques,
 )
+from tests.support.code_tables import draw_table
 
 DOMAIN = Domain.of({"a": 4, "place": 6, "b": 3, "year": 2, "c": 5})
-
-
-def random_table(rows: int, seed: int = 0) -> CodeTable:
-    rng = np.random.default_rng(seed)
-    return CodeTable(DOMAIN, tuple((rng.random(rows) ** 2 * s).astype(choose_code_dtype(s)) for s in DOMAIN.sizes))
 
 
 def table(places: list[int], values: list[int]) -> CodeTable:
@@ -43,33 +39,13 @@ def by_pandas(real: CodeTable, synthetic: CodeTable, groups: list[str], cliques:
     return pd.Series(scores)
 
 
-def test_score_by_hand() -> None:
-    """Shares of value: (3/4, 1/4) against (1/2, 1/2): distance 1/2, score (2 - 1/2) 500 = 750."""
-    real, synthetic = table([0, 0, 0, 0], [0, 0, 0, 1]), table([0, 0], [0, 1])
-    assert compute_k_marginal_score(real, synthetic, cliques=[("value",)]) == 750.0
-    assert compute_k_marginal_score(real, synthetic, k=3) == 750.0  # both attributes: there is no third one
-
-
 def test_score_is_the_scaled_mean_over_the_same_random_marginals() -> None:
-    real, synthetic = random_table(300, 1), random_table(200, 2)
+    real, synthetic = draw_table(DOMAIN, 300, 1), draw_table(DOMAIN, 200, 2)
     cliques = draw_cliques(DOMAIN, 3, 4, seed=9)
     expected = (2 - average_l1(real, synthetic, cliques)) * 500
     assert 0 < compute_k_marginal_score(real, synthetic, 3, number=4, seed=9) == expected < 1000
     pairs = list_all_cliques(DOMAIN, 2)
     assert compute_k_marginal_score(real, synthetic, 2) == compute_k_marginal_score(real, synthetic, cliques=pairs)
-
-
-def test_best_worst_and_empty() -> None:
-    real, none = random_table(50), random_table(0)
-    assert compute_k_marginal_score(real, real) == 1000.0 == compute_k_marginal_score(none, none)
-    assert compute_k_marginal_score(table([0], [0]), table([1, 1], [1, 1]), k=1) == 0.0
-    assert compute_k_marginal_score(real, none) == 500.0 == compute_k_marginal_score(none, real)
-
-
-def test_a_group_that_one_table_lacks_scores_zero() -> None:
-    found = compute_group_k_marginal(table([0, 1], [0, 0]), table([0, 2], [0, 0]), ["place"])
-    assert dict(zip(found.codes[:, 0].tolist(), found.scores.tolist(), strict=True)) == {0: 1000.0, 1: 0.0, 2: 0.0}
-    assert not found.biased.any()
 
 
 @pytest.mark.parametrize(("more", "score"), [(250, 1000.0), (251, 0.0)])
@@ -84,7 +60,7 @@ def test_bias_penalty_begins_above_250_rows(more: int, score: float) -> None:
 @pytest.mark.parametrize("dense_cells", [1 << 22, 100, 0])
 def test_groups_against_pandas(dense_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marginal_distance, "DENSE_CELLS", dense_cells)
-    real, synthetic = random_table(2_000, 3), random_table(1_100, 4)
+    real, synthetic = draw_table(DOMAIN, 2_000, 3), draw_table(DOMAIN, 1_100, 4)
     cliques = [("a", "b"), ("a", "c"), ("b", "c"), ("c",)]
     found = compute_group_k_marginal(real, synthetic, ["year", "place"], cliques=cliques, threads=2)
     expected = by_pandas(real, synthetic, ["place", "year"], cliques)
@@ -98,7 +74,7 @@ def test_groups_against_pandas(dense_cells: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_default_marginals_leave_the_groups_out() -> None:
-    real, synthetic = random_table(300, 5), random_table(300, 6)
+    real, synthetic = draw_table(DOMAIN, 300, 5), draw_table(DOMAIN, 300, 6)
     rest = [("a", "b"), ("a", "c"), ("b", "c")]
     chosen = compute_group_k_marginal(real, synthetic, ["place", "year"])
     assert chosen.score == compute_group_k_marginal(real, synthetic, ["place", "year"], cliques=rest).score
@@ -107,7 +83,7 @@ def test_default_marginals_leave_the_groups_out() -> None:
 
 
 def test_without_rows() -> None:
-    real, none = random_table(40), random_table(0)
+    real, none = draw_table(DOMAIN, 40), draw_table(DOMAIN, 0)
     assert compute_group_k_marginal(none, none, ["place"]).score == 1000.0
     assert compute_group_k_marginal(none, none, ["place"]).codes.shape == (0, 1)
     assert (
@@ -118,7 +94,7 @@ def test_without_rows() -> None:
 
 
 def test_refusals() -> None:
-    real = random_table(5)
+    real = draw_table(DOMAIN, 5)
     with pytest.raises(ValueError, match="one group attribute"):
         compute_group_k_marginal(real, real, [])
     with pytest.raises(ValueError, match="other than place"):

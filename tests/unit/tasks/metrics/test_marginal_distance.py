@@ -9,28 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import marginal_distance
 from privsyn.tasks.metrics.marginal_distance import (
     average_l1,
     compute_l1_distances,
-    count_sparsely,
     draw_cliques,
     estimate_density_error,
     list_all_cliques,
 )
+from tests.support.code_tables import draw_table
 
 DOMAIN = Domain.of({"a": 4, "one": 1, "b": 3, "wide": 300, "c": 2})
-
-
-def random_table(rows: int, seed: int = 0, domain: Domain = DOMAIN) -> CodeTable:
-    rng = np.random.default_rng(seed)
-    return CodeTable(domain, tuple((rng.random(rows) ** 2 * s).astype(choose_code_dtype(s)) for s in domain.sizes))
-
-
-def table(domain: Domain, *columns: list[int]) -> CodeTable:
-    return CodeTable(domain, tuple(np.array(c, np.uint8) for c in columns))
 
 
 def frame(data: CodeTable) -> pd.DataFrame:
@@ -43,21 +34,8 @@ def by_pandas(real: CodeTable, synthetic: CodeTable, clique: Clique) -> float:
     return float(ours.subtract(theirs, fill_value=0).abs().sum())
 
 
-def test_by_hand() -> None:
-    """Real (a, b): 00, 00, 01, 11; synthetic: 00, 11.
-
-    a: (3/4, 1/4) against (1/2, 1/2): 1/2.  b: (1/2, 1/2) twice: 0.  Pair: |1/2 - 1/2| + |1/4 - 0| + |1/4 - 1/2| = 1/2.
-    """
-    domain = Domain.of({"a": 2, "b": 2})
-    real, synthetic = table(domain, [0, 0, 0, 1], [0, 0, 1, 1]), table(domain, [0, 1], [0, 1])
-    cliques: list[Clique] = [("a",), ("b",), ("a", "b"), ()]
-    assert compute_l1_distances(real, synthetic, cliques).tolist() == [0.5, 0.0, 0.5, 0.0]
-    assert average_l1(real, synthetic, cliques[:3]) == pytest.approx(1 / 3)
-    assert estimate_density_error(real, synthetic) == 1e6 * (1 - 0.5 / 2)
-
-
 def test_against_pandas() -> None:
-    real, synthetic = random_table(500, 1), random_table(301, 2)
+    real, synthetic = draw_table(DOMAIN, 500, 1), draw_table(DOMAIN, 301, 2)
     cliques = [c for ways in (1, 2, 3, 5) for c in list_all_cliques(DOMAIN, ways)]
     expected = [by_pandas(real, synthetic, c) for c in cliques]
     assert compute_l1_distances(real, synthetic, cliques, threads=2) == pytest.approx(expected, rel=1e-12)
@@ -66,7 +44,7 @@ def test_against_pandas() -> None:
 
 
 def test_sparse_is_dense_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, synthetic = random_table(400, 3), random_table(90, 4)
+    real, synthetic = draw_table(DOMAIN, 400, 3), draw_table(DOMAIN, 90, 4)
     cliques = [*list_all_cliques(DOMAIN, 2), *list_all_cliques(DOMAIN, 3), ()]
     dense = compute_l1_distances(real, synthetic, cliques, threads=1)
     monkeypatch.setattr(marginal_distance, "DENSE_CELLS", 30)  # some of the marginals are still dense
@@ -87,16 +65,8 @@ def test_more_cells_than_can_be_numbered(width: int) -> None:
     assert compute_l1_distances(real, synthetic, [domain.attributes]).tolist() == [0.5]
 
 
-def test_sparse_counts_name_a_row_of_each_cell() -> None:
-    domain = Domain.of({"a": 3, "b": 2})
-    real, synthetic = table(domain, [2, 0, 2], [1, 0, 1]), table(domain, [2, 1], [1, 0])
-    row, ours, theirs = count_sparsely(real, synthetic, ("a", "b"))
-    assert (ours.tolist(), theirs.tolist()) == ([1, 0, 2], [0, 1, 1])  # cells 00, 10, 21
-    assert row.tolist() == [1, 4, 0]
-
-
 def test_without_rows_attributes_or_cliques() -> None:
-    real, none = random_table(10), random_table(0)
+    real, none = draw_table(DOMAIN, 10), draw_table(DOMAIN, 0)
     cliques = list_all_cliques(DOMAIN, 2)
     assert set(compute_l1_distances(real, none, cliques)) == {1.0} == set(compute_l1_distances(none, real, cliques))
     assert average_l1(none, none, cliques) == 0.0 == average_l1(real, none, [])
@@ -106,9 +76,9 @@ def test_without_rows_attributes_or_cliques() -> None:
 
 
 def test_tables_that_cannot_be_compared() -> None:
-    real = random_table(5)
+    real = draw_table(DOMAIN, 5)
     with pytest.raises(ValueError, match="same domain"):
-        compute_l1_distances(real, random_table(5, domain=Domain.of({"a": 2})), [])
+        compute_l1_distances(real, draw_table(Domain.of({"a": 2}), 5), [])
     padded = CodeTable(DOMAIN, real.columns, padded=True)
     with pytest.raises(ValueError, match="filtered"):
         compute_l1_distances(padded, padded, [])
@@ -137,13 +107,6 @@ def test_random_cliques_are_even_and_seeded(few: int, monkeypatch: pytest.Monkey
         counts = pd.Series(drawn).value_counts()
         assert len(counts) == 10
         assert counts.between(50 * number - 50, 50 * number + 50).all()
-
-
-def test_random_cliques_never_list_all_of_a_wide_table() -> None:
-    wide = Domain.of({f"a{i}": 2 for i in range(2_000)})
-    found = draw_cliques(wide, 40, 20, seed=0)  # more than 10**84 exist
-    assert len(set(found)) == 20
-    assert all(wide.ordered(c) == c and len(c) == 40 for c in found)
 
 
 def test_negative_numbers_are_refused() -> None:

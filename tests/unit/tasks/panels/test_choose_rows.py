@@ -1,13 +1,15 @@
-"""Which rows of a person are kept: neighbours in the order, any of them, by the person's identifier."""
+"""Which rows of a person are kept, and how often persons are taken, with rows or without any."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 
 from privsyn.engine.request import Request
+from privsyn.tasks.panels.choose_persons import choose_persons
 from privsyn.tasks.panels.choose_rows import (
     KeptRuns,
     RowsOfPersons,
@@ -17,6 +19,7 @@ from privsyn.tasks.panels.choose_rows import (
     iterate_stored_runs,
     runs_to_batches,
 )
+from privsyn.tasks.steps.draw_records import _limit_weight, rake
 from privsyn.tasks.steps.encode import PersonEncoding
 from tests.support.panels import make_panel, make_panel_spec
 
@@ -51,21 +54,6 @@ def test_a_run_of_neighbours_is_kept_and_one_of_two_neighbours_is_drawn() -> Non
     np.testing.assert_array_equal(runs.measure_gaps(), 1)
 
 
-def test_persons_of_one_row_have_a_record_and_no_pair() -> None:
-    table = make_panel(50, most=1)
-    (runs,) = iterate_runs(RowsOfPersons(lambda: table.to_batches()), PLAN, 1)
-    assert runs.drawn.all()
-    assert len(runs.find_pairs()) == 0
-    assert (runs.measure_gaps() == -1).all()
-
-
-def test_a_table_without_rows_has_no_persons() -> None:
-    table = make_panel(5).slice(0, 0)
-    (runs,) = iterate_runs(RowsOfPersons(lambda: table.to_batches()), PLAN, 1)
-    assert len(runs.place) == 0
-    assert len(runs.measure_gaps()) == 0
-
-
 def test_one_row_of_each_synthetic_person_is_drawn_and_not_the_last_of_several() -> None:
     person = np.repeat(np.arange(100), np.tile([1, 2, 5, 2], 25))
     chosen = draw_one_row_each(person, household=False)
@@ -88,3 +76,58 @@ def test_stored_runs_are_read_in_groups_of_whole_persons() -> None:
     for name in ("place", "number", "rows", "before", "drawn"):
         np.testing.assert_array_equal(getattr(read, name), getattr(whole, name))
     np.testing.assert_array_equal(read.find_pairs(), whole.find_pairs())
+
+
+def make_rows(persons: int = 4_000) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Rows of persons with 1 to 5 rows, a constant and a column that changes."""
+    rng = np.random.default_rng(1)
+    rows = rng.integers(1, 6, persons)
+    person = np.repeat(np.arange(persons), rows)
+    sex = np.repeat((rng.random(persons) < 0.5).astype(np.uint8), rows)
+    return person, {"sex": sex, "job": rng.integers(0, 4, len(person)).astype(np.uint8)}
+
+
+def test_rows_of_the_persons_taken_have_the_measured_shares() -> None:
+    person, codes = make_rows()
+    wanted = {
+        "sex": (np.array([4_000.0, 6_000.0]), 10.0),
+        "job": (np.array([3_000.0, 3_000.0, 2_000.0, 2_000.0]), 10.0),
+    }
+    times = choose_persons(person, codes, wanted, 0)
+    assert (times >= 0).all()
+    assert abs(times.sum() - len(times)) < 0.01 * len(times)
+    for a, (counts, _) in wanted.items():
+        made = np.bincount(codes[a], weights=times[person])
+        assert np.abs(made / made.sum() - counts / counts.sum()).max() < 0.003
+    before, after = (np.bincount(np.bincount(person), weights=w) / w.sum() for w in (np.ones(len(times)), times))
+    assert np.abs(before - after).max() < 0.003, "persons keep their numbers of rows"
+
+
+def test_where_noise_hides_the_shares_every_person_is_taken_once() -> None:
+    person, codes = make_rows()
+    assert (choose_persons(person, codes, {"sex": (np.array([4_000.0, 6_000.0]), 1e5)}, 0) == 1).all()
+    assert (choose_persons(person, codes, {"sex": (np.array([-40.0, -60.0]), 1.0)}, 0) == 1).all()
+    assert (choose_persons(person, codes, {}, 0) == 1).all()
+
+
+def test_groups_of_persons_come_out_as_they_should() -> None:
+    person, own = np.repeat(np.arange(1_000), 2), np.arange(1_000) % 2
+    should = (np.arange(1_000) % 10 < 7).astype(np.int64)
+    times = choose_persons(person, {}, {}, 0, [(own, should)])
+    assert abs(times[own == 1].sum() / times.sum() - 0.7) < 0.02
+    assert abs(times.sum() - 1_000) < 40
+    none = np.empty(0, np.int64)
+    assert choose_persons(none, {}, {}, 0, [(none, none)]).shape == (0,)
+
+
+def test_of_nobody_there_are_no_weights_and_no_warning() -> None:
+    """Where no person has rows, none can be like another."""
+    nobody = np.empty(0, np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rake([nobody], [np.array([2.0, 3.0])], _limit_weight).size == 0
+
+
+def test_weights_sum_to_what_is_wanted_of_each_code() -> None:
+    weights = rake([np.array([0, 0, 1])], [np.array([1.0, 4.0])], _limit_weight)
+    assert np.allclose(np.bincount([0, 0, 1], weights=weights), [1.0, 4.0])

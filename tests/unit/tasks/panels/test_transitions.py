@@ -10,7 +10,7 @@ from privsyn.tasks.panels import transition_codes
 from privsyn.tasks.panels.gaps import Gaps
 from privsyn.tasks.panels.link_rows import Places, draw_codes, fit_to_shares
 from privsyn.tasks.panels.transition_codes import refine_weights
-from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves, project_to_sum
+from privsyn.tasks.panels.transitions import Transition, estimate_transition
 
 SHARES = np.array([0.5, 0.3, 0.2])
 
@@ -46,28 +46,6 @@ def test_noise_is_not_taken_for_change() -> None:
         found = estimate_transition(noisy, 30.0, SHARES, 5_000)
         stays.append(float(found.shares @ found.same))
     assert np.mean(stays) > 0.98
-
-
-def test_reversed_transitions_give_the_joint_shares_transposed() -> None:
-    forward = estimate_transition(make_counts(), 1e-3, SHARES, 10_000)
-    back = forward.reverse()
-    joint = forward.shares[:, None] * forward.next_codes
-    np.testing.assert_allclose(back.shares[:, None] * back.next_codes, joint.T, atol=1e-12)
-
-
-def test_the_model_of_moves_has_the_sums_and_the_correlation_of_the_counts() -> None:
-    rows = np.array([100.0, 200.0, 100.0])
-    near = np.array([[80.0, 20, 0], [20, 160, 20], [0, 20, 80]])
-    found = model_moves(near, rows, rows, 3)
-    np.testing.assert_allclose(found.sum(axis=1), rows, rtol=1e-3)
-    assert found[0, 0] > found[0, 1] > found[0, 2]
-
-
-def test_projection_keeps_the_sum_and_cuts_what_is_negative() -> None:
-    found = project_to_sum(np.array([5.0, -1.0, 0.2]), 4.0)
-    assert found.sum() == pytest.approx(4.0)
-    assert (found >= 0).all()
-    assert project_to_sum(np.array([1.0, 2.0]), 0.0).tolist() == [0.0, 0.0]
 
 
 def test_codes_of_transitions_are_of_neighbours_and_split_the_coarse_ones() -> None:

@@ -219,10 +219,6 @@ def test_rules_that_nobody_can_keep_are_refused() -> None:
     check_persons_feasible(make_plan("previous.end < end", "previous.end > end"))
 
 
-def test_thresholds_of_another_row_are_bin_edges() -> None:
-    assert make_plan("previous.income < 17 and job == 'none'").rules.thresholds["income"] == (17.0,)  # type: ignore[union-attr]
-
-
 @pytest.mark.slow
 def test_columns_that_follow_from_another_row_are_computed() -> None:
     """Along a whole person, inside the domain; the first row has the value that was made."""

@@ -9,6 +9,7 @@ from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.synthesize import append_attributes, select_core_marginals, split_appended
+from tests.support.code_tables import count_marginals
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5, "e": 1, "f": 300})
 
@@ -18,11 +19,6 @@ def true_table(rows: int = 6_000) -> CodeTable:
     base = rng.integers(0, 3, rows)
     columns = [(base * 7 + rng.integers(0, 1 + s // 2 + 1, rows)) % s for s in DOMAIN.sizes]
     return CodeTable(DOMAIN, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, DOMAIN.sizes, strict=True)))
-
-
-def marginals_of(table: CodeTable, *cliques: tuple[str, ...]) -> list[Marginal]:
-    every = [*((a,) for a in table.domain.attributes), *cliques]
-    return [Marginal(c, count(table, c).astype(float)) for c in every]
 
 
 def part(table: CodeTable, domain: Domain) -> CodeTable:
@@ -58,18 +54,10 @@ def test_split(cliques: list, core: list, appended: list) -> None:
     assert split_appended(cliques, DOMAIN) == (core, appended)
 
 
-def test_core_keeps_the_joint_of_a_triple_less_its_leaf() -> None:
-    table = true_table()
-    core = select_core_marginals(marginals_of(table, ("a", "b", "c"), ("a", "d"), ("b", "d")), DOMAIN)
-    assert core.domain.attributes == ("a", "b", "d")
-    assert [m.attributes for m in core.marginals] == [("a",), ("b",), ("d",), ("a", "b"), ("a", "d"), ("b", "d")]
-    np.testing.assert_array_equal(core.marginals[3].counts, count(table, ("a", "b")))
-
-
 def test_true_marginals_and_a_true_core_give_the_true_marginals_back() -> None:
     table = true_table()
     cliques = [("a", "b"), ("a", "c"), ("b", "c"), ("b", "c", "d"), ("c", "f")]
-    marginals = marginals_of(table, *cliques)
+    marginals = count_marginals(table, cliques)
     core = select_core_marginals(marginals, DOMAIN)
     full = append_attributes(part(table, core.domain), marginals, DOMAIN, seed=1)
     assert full.domain == DOMAIN
@@ -91,35 +79,10 @@ def test_conditional_shares_hold_for_another_core_than_the_marginals() -> None:
     assert 250 < runs < 400  # in random order within a cell: 320 changes expected
 
 
-def test_unseen_conditions_fall_back_on_the_one_way_and_no_counts_on_uniform() -> None:
-    domain = Domain.of({"a": 2, "b": 2, "c": 4})
-    marginals = [
-        Marginal(("a",), np.array([9.0, 0])),
-        Marginal(("b",), np.array([3.0, 6])),
-        Marginal(("c",), np.zeros(4)),
-        Marginal(("a", "b"), np.array([[3.0, 6], [0, 0]])),
-    ]
-    core = CodeTable(Domain.of({"a": 2}), (np.ones(900, np.uint8),))
-    full = append_attributes(core, marginals, domain, seed=0)
-    np.testing.assert_array_equal(count(full, ("b",)), [300, 600])
-    np.testing.assert_array_equal(count(full, ("c",)), [225] * 4)
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_few_rows(rows: int) -> None:
-    table = true_table()
-    marginals = marginals_of(table, ("a", "b"), ("b", "c"), ("c", "f"))
-    core = select_core_marginals(marginals, DOMAIN)
-    short = CodeTable(core.domain, tuple(table.column(a)[:rows] for a in core.domain.attributes))
-    full = append_attributes(short, marginals, DOMAIN, seed=0)
-    assert full.rows == rows
-    assert full.column("f").dtype == np.uint16
-
-
 def test_a_core_of_other_attributes_is_refused() -> None:
     table = true_table()
     with pytest.raises(ValueError, match="core attributes"):
-        append_attributes(table, marginals_of(table, ("a", "b")), DOMAIN, seed=0)
+        append_attributes(table, count_marginals(table, [("a", "b")]), DOMAIN, seed=0)
 
 
 def test_core_marginals_keep_the_noise_that_they_were_measured_with() -> None:
@@ -136,20 +99,12 @@ def test_core_marginals_keep_the_noise_that_they_were_measured_with() -> None:
     }
 
 
-def test_attributes_in_no_marginal_are_drawn_independently_of_each_other() -> None:
-    true = true_table()
-    made = append_attributes(part(true, Domain.of({"a": 3})), marginals_of(true), DOMAIN, 5)
-    for pair in (("b", "d"), ("c", "d"), ("d", "f")):
-        independent = np.outer(count(made, pair[:1]), count(made, pair[1:])) / made.rows
-        assert np.abs(count(made, pair) - independent).max() < 5 * np.sqrt(independent.max()), pair
-
-
 def test_counts_that_disagree_are_fitted_to_the_one_ways() -> None:
     """Counts of much noise: drawn as they stand, b would have shares of its own in place of its one-way's."""
     domain, rows = Domain.of({"a": 2, "b": 3, "c": 2}), 6_000
     rng = np.random.default_rng(4)
     table = CodeTable(domain, tuple(rng.integers(0, s, rows).astype(np.uint8) for s in domain.sizes))
-    every = marginals_of(table, ("a", "c"))
+    every = count_marginals(table, [("a", "c")])
     noisy = Marginal(("a", "b"), np.array([[3_000.0, 0.0, 900.0], [100.0, 1_500.0, 500.0]]))
     core = select_core_marginals([*every, noisy], domain, frozenset("ac"))
     made = append_attributes(part(table, core.domain), [*every, noisy], domain, 1, frozenset("ac"))

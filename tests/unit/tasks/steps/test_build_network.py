@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -40,28 +39,6 @@ def test_the_degree_and_the_cells_bound_every_family() -> None:
     ]  # b x c would fit, a is first
     assert build_bayesian_network(SCORES, DOMAIN, 3, 5) == []
     assert build_bayesian_network({}, DOMAIN, 3, 10**6) == []
-
-
-def test_two_groups_without_a_relation_between_them_each_begin() -> None:
-    scores = {("a", "b"): 1.0, ("d", "e"): 2.0, ("b", "d"): -1.0}
-    assert build_bayesian_network(scores, DOMAIN, 2, 10**6) == [("d", "e"), ("a", "b")]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_every_family_brings_one_new_column_and_no_cycle(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    domain = Domain.of({f"x{i}": int(n) for i, n in enumerate(rng.integers(2, 9, 9))})
-    pairs = list(combinations(domain.attributes, 2))
-    scores = {p: float(s) for p, s in zip(pairs, rng.normal(2, 3, len(pairs)), strict=True)}
-    families = build_bayesian_network(scores, domain, 2, 100)
-    drawn: set[str] = set()
-    for family in families:
-        new = set(family) - drawn
-        assert len(new) == 1 or (len(new) == 2 and len(family) == 2)  # a pair begins
-        assert 2 <= len(family) <= 3 and domain.cells(family) <= 100
-        drawn |= new
-    assert len(set(families)) == len(families)
-    assert families == build_bayesian_network(scores, domain, 2, 100)
 
 
 def test_useful_cells_are_those_of_the_definition() -> None:

@@ -18,8 +18,6 @@ from privsyn.tasks.estimation.recode import (
     build_coarse_domain,
     compress_attribute,
     drop_unlisted,
-    estimate_total,
-    pool_one_ways,
     recode_from_table,
     recode_to_table,
 )
@@ -52,24 +50,6 @@ def test_values_below_three_sigma_are_filtered_when_their_sum_is_too() -> None:
     assert r.kept.tolist() == [True, False, True, False, False, False]
     assert r.size == 2
     assert (r.coarse[~r.kept] == 2).all()
-
-
-def test_by_default_they_share_a_code_all_the_same_and_no_row_is_lost() -> None:
-    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, AttributeBins(EACH), ON)
-    assert r.coarse.tolist() == [0, 2, 1, 2, 2, 2]
-    assert r.kept.all()
-
-
-def test_at_least_one_code_remains() -> None:
-    r = compress_attribute(np.array([1, -1, 0, 0, 0, 0]), 10.0, AttributeBins(EACH), ON)
-    assert r.size == 1
-    assert r.kept.all()
-
-
-def test_off_keeps_the_public_bins() -> None:
-    groups = np.array([0, 0, 1, 1, 2, 2], dtype=np.int32)
-    r = compress_attribute(np.array([0, 0, 0, 0, 0, 9]), 10.0, AttributeBins(groups), Compression(enabled=False))
-    assert r.coarse.tolist() == groups.tolist()
 
 
 def test_the_threshold_is_the_papers_for_bins_of_several_fine_codes_too() -> None:
@@ -195,26 +175,6 @@ def test_what_the_spec_does_not_list_stays_where_its_count_says_so() -> None:
         assert drop_unlisted({"x": found}, {"x": AttributeBins(THREE, added=2)}, Compression())["x"] is found
 
 
-def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
-    noise = np.random.default_rng(5).normal(0, 10, 200)
-    noise -= noise.mean()
-    counts = np.round(np.append(2_000, noise)).astype(np.int64)
-    r = compress_attribute(counts, 10.0, AttributeBins(np.arange(201, dtype=np.int32), in_order=((0, 201),)), ON)
-    assert r.coarse[0] == 0 and (r.coarse == 0).sum() > 100
-    assert r.weight[0] > 0.97
-    assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
-
-
-def test_a_whole_domain_says_which_attributes_have_intervals() -> None:
-    queries = [Query((a,), 6, 1, 10.0) for a in ("age", "state")]
-    answers = [np.array([500, 10, 10, 400, 5, 6])] * 2
-    recode = compress_domain(
-        answers, queries, {"age": AttributeBins(EACH, ((0, 6),)), "state": AttributeBins(EACH)}, ON
-    )
-    assert recode["age"].coarse.tolist() == [0, 1, 1, 2, 2, 2]
-    assert recode["state"].coarse.tolist() == [0, 2, 2, 1, 2, 2]
-
-
 def test_tables_round_trip_and_odd_names() -> None:
     queries = [Query(("a b",), 3, 1, 2.0), Query(("ü|",), 2, 1, 2.0)]
     answers = [np.array([50, 1, 60]), np.array([40, 50])]
@@ -236,25 +196,3 @@ def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
     batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=build_code_schema(fine))
     (out,) = recode_rows([batch], recode)
     assert out.column(0).to_pylist() == [0, 2, 1, 1]
-
-
-def test_the_total_counts_filtered_values_and_weighs_by_noise() -> None:
-    groups = np.arange(3, dtype=np.int32)
-    sure = compress_attribute(np.array([930, 30, 40]), 1.0, AttributeBins(groups), Compression(sigmas=100, filter=True))
-    assert not sure.kept.all()
-    unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, AttributeBins(groups), ON)
-    assert estimate_total({"a": sure}) == 1_000
-    assert estimate_total({"a": sure, "b": unsure}) == pytest.approx(1_000, abs=0.1)
-
-
-def test_one_ways_measured_again_are_pooled_by_their_noise() -> None:
-    binning = {"a": AttributeBins(np.arange(3, dtype=np.int32)), "b": AttributeBins(np.arange(2, dtype=np.int32))}
-    first = [Query(("a",), 3, 1, 30.0), Query(("b",), 2, 1, 30.0)]
-    recode = compress_domain([np.array([900, 500, 10]), np.array([700, 710])], first, binning, ON)
-    again = [Query(("a", "b"), 6, 1, 1.0), Query(("a",), 3, 1, 15.0)]
-    found = pool_one_ways(recode, again, [np.zeros(6, np.int64), np.array([1_000, 400, 60])], binning)
-    assert found["a"].estimate == pytest.approx([980, 420, 50])  # weights 1 : 4
-    assert found["a"].variance == pytest.approx([180.0] * 3)  # 1 / (1/900 + 1/225)
-    assert np.array_equal(found["a"].coarse, recode["a"].coarse)
-    assert found["b"] is recode["b"]
-    assert found["a"].weight.sum() == pytest.approx(found["a"].size)

@@ -12,8 +12,6 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Compression
-from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.codecs.encode_rows import Repairs
@@ -24,24 +22,11 @@ from privsyn.tasks.panels.choose_rows import RowsOfPersons, find_kept_rows
 from privsyn.tasks.steps import decode as decode_step
 from privsyn.tasks.steps import encode as encode_step
 from privsyn.tasks.steps.encode import encode
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec
 
 
 def passes(table: pa.Table, batch_rows: int = 7) -> Callable[[], list[pa.RecordBatch]]:
     return lambda repairs=None: table.to_batches(max_chunksize=batch_rows)
-
-
-def test_encode_streams_batches_and_counts_repairs() -> None:
-    table, repairs = people(100), Repairs()
-    batches = list(encode(passes(table), plan(make_spec()), Unit(records_per_person=1), repairs))
-    codes = pa.Table.from_batches(batches)
-    assert codes.num_rows == 100
-    assert codes.column_names == ["age", "income", "region", "happy", "seen"]
-    counted = {(r["column"], r["repair"]): r["rows"] for r in repairs.to_table().to_pylist()}
-    age = table["age"].to_pylist()
-    assert counted["age", "below min"] == sum(a is not None and a < 18 for a in age)
-    assert counted["region", "unlisted"] == sum(r == "west" for r in table["region"].to_pylist())
-    assert repairs.to_table().schema == REPAIRS.schema
 
 
 def test_records_of_a_person_are_bounded_whatever_the_order() -> None:
@@ -169,11 +154,3 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
     assert ages != sorted(ages)
     assert table.equals(decode(codes, recode, encoding, order, seed=5))
     assert not table.equals(decode(codes, recode, encoding, order, seed=6))
-
-
-def test_decode_of_no_rows() -> None:
-    spec = make_spec({"x": {"kind": "integer", "min": 0, "max": 3}})
-    recode = compress_attribute(
-        np.zeros(4, dtype=np.int64), 1.0, AttributeBins(np.arange(4, dtype=np.int32)), Compression()
-    )
-    assert decode(coded([], recode.size), {"x": recode}, plan(spec), ["x"], 0).num_rows == 0

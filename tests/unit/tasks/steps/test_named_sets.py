@@ -14,12 +14,11 @@ from privsyn.engine.request import Request
 from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import find_starts
-from privsyn.tasks.estimation.recode import AttributeRecode
-from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import named_sets
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
+from tests.support.code_tables import make_recode
 from tests.support.specs import make_spec
 
 HALVES = np.arange(12) // 6
@@ -36,21 +35,8 @@ def test_the_share_of_sets_is_that_of_their_weighted_pairs(
     assert named_sets.compute_share(sizes, columns) == share
 
 
-def test_named_sets_have_a_share_in_a_table_of_any_width() -> None:
-    assert named_sets.compute_least_share([2]) == Fraction(1, 46) > named_sets.compute_share([(2, 10.0)], 108)
-    assert named_sets.compute_least_share([2] * 20) == named_sets.WIDE_SHARE
-    assert named_sets.compute_least_share([]) == 0
-
-
-def recode_of(counts: list[float]) -> AttributeRecode:
-    size = len(counts)
-    return AttributeRecode(
-        np.arange(size, dtype=np.int32), np.ones(size, bool), np.ones(size), np.array(counts), np.ones(size)
-    )
-
-
 def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> None:
-    recode = {"a": recode_of([100.0] * 8), "b": recode_of([400.0, 400.0]), "c": recode_of([800.0])}
+    recode = {"a": make_recode([100.0] * 8), "b": make_recode([400.0, 400.0]), "c": make_recode([800.0])}
     named = [(frozenset("ab"), 10.0), (frozenset("abc"), 1.0)]
     sets = named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
     assert [(s.attributes, s.weight) for s in sets] == [(("a", "b"), 11.0)]  # c has one code and tells nothing
@@ -60,26 +46,13 @@ def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> Non
     assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
 
 
-@pytest.mark.parametrize("columns", ["ab", "abc"])
-def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
-    """Of a column that is mostly null, two merged codes would be null with the larger values, and the smaller ones."""
-    number = {"kind": "number", "min": 0, "max": 8, "bins": 8, "nullable": True}
-    request = Request(make_spec(dict.fromkeys(columns, number), workload=[{"columns": list(columns)}]))
-    groupings = {codec.attribute: (codec.groups, 9) for codec in request.encoding.codecs}
-    starts = find_starts(request.spec, request.encoding, groupings)
-    recode = {a: recode_of([20.0] * 8 + [2_000.0]) for a in columns}
-    named = [(frozenset(columns), 1.0)]
-    (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
-    assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)
-
-
 def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None:
     binning = {
         "a": AttributeBins(np.arange(9, dtype=np.int32), ((0, 8),), is_open=True),
         "b": AttributeBins(np.arange(8, dtype=np.int32), ((0, 8),), is_open=True),
         "c": AttributeBins(np.arange(2, dtype=np.int32)),
     }
-    recode = {"a": recode_of([100.0] * 8 + [9_000.0]), "b": recode_of([100.0] * 8), "c": recode_of([400.0] * 2)}
+    recode = {"a": make_recode([100.0] * 8 + [9_000.0]), "b": make_recode([100.0] * 8), "c": make_recode([400.0] * 2)}
     thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
     sets = [
         named_sets.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
@@ -115,31 +88,6 @@ def test_a_pair_in_merged_codes_keeps_its_trend() -> None:
     )
     kept = [float((m.counts * slope).sum() / (true * slope).sum()) for m in found[len(names) :]]
     assert np.mean(kept) > 0.8
-
-
-def test_counts_are_those_of_merged_codes_and_filtered_values_are_left_out() -> None:
-    rng = np.random.default_rng(0)
-    domain = Domain(("a", "b"), (12, 3))
-    columns = rng.integers(0, 13, 500).astype(np.uint8), rng.integers(0, 4, 500).astype(np.uint8)
-    rows = CodeTable(domain, columns, padded=True)
-    sets = [named_sets.PlannedSet(("a", "b"), (QUARTERS, np.array([0, 1, 0])), 1.0)]
-    merged = CodeTable.from_arrow(
-        list(named_sets.merge_rows(rows.to_arrow().to_batches(), sets)), named_sets.build_set_domain(sets), padded=True
-    )
-    (counts,) = named_sets.count_exactly(merged, sets, 1)
-    wanted = np.zeros((4, 2), dtype=np.int64)
-    for a, b in zip(*columns, strict=True):
-        if a < 12 and b < 3:
-            wanted[QUARTERS[a], [0, 1, 0][b]] += 1
-    assert counts.tolist() == wanted.ravel().tolist()
-
-
-@pytest.mark.parametrize(
-    ("of", "to", "found"),
-    [(None, None, (True, None)), (HALVES, None, (False, None)), (HALVES, HALVES, (True, None))],
-)
-def test_merges_of_the_same_codes(of: np.ndarray | None, to: np.ndarray | None, found: object) -> None:
-    assert find_merge(of, to) == found
 
 
 def test_a_merge_is_found_where_codes_are_parts_of_the_others() -> None:
@@ -195,3 +143,16 @@ def test_rows_follow_a_set_in_merged_codes_of_columns_that_are_independent_in_pa
     assert np.bincount(made.column("x0")) == pytest.approx(np.full(12, rows / 12), abs=12)
     again = synthesize(marginals, domain, Synthesis(), rows, 2)
     assert all((x == y).all() for x, y in zip(made.columns, again.columns, strict=True))
+
+
+@pytest.mark.parametrize("columns", ["ab", "abc"])
+def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
+    """Of a column that is mostly null, two merged codes would be null with the larger values, and the smaller ones."""
+    number = {"kind": "number", "min": 0, "max": 8, "bins": 8, "nullable": True}
+    request = Request(make_spec(dict.fromkeys(columns, number), workload=[{"columns": list(columns)}]))
+    groupings = {codec.attribute: (codec.groups, 9) for codec in request.encoding.codecs}
+    starts = find_starts(request.spec, request.encoding, groupings)
+    recode = {a: make_recode([20.0] * 8 + [2_000.0]) for a in columns}
+    named = [(frozenset(columns), 1.0)]
+    (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
+    assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.range_queries import RangeQuery
 from privsyn.tasks.steps import quality_figures
 from privsyn.tasks.steps.quality_figures import Figure, build_figures, count_exactly, divide_by_rows, plan_queries
+from tests.support.code_tables import write_rows
 
 DOMAIN = Domain.of({"a": 2, "b": 3})
+table = partial(write_rows, DOMAIN)
 ROWS = list(product(range(2), range(3)))
-
-
-def table(rows: Iterable[Sequence[int]], domain: Domain = DOMAIN) -> CodeTable:
-    columns = np.array(list(rows), dtype=np.int64).reshape(-1, len(domain.attributes)).T
-    typed = (c.astype(choose_code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True))
-    return CodeTable(domain, tuple(np.ascontiguousarray(c) for c in typed))
 
 
 def sums(rows: Iterable[Sequence[int]], synthetic: CodeTable, asked: Sequence[Figure], threads: int = 1) -> list[int]:
@@ -56,7 +53,7 @@ def test_sums_of_equal_tables_are_zero_and_an_empty_private_table_gives_the_synt
 
 def test_tables_of_other_domains_are_refused() -> None:
     with pytest.raises(ValueError, match="domain"):
-        list(count_exactly(table([]), table([], Domain.of({"a": 2, "b": 4})), ASKED, 1))
+        list(count_exactly(table([]), write_rows(Domain.of({"a": 2, "b": 4}), []), ASKED, 1))
 
 
 # sensitivity: all neighbours
@@ -151,15 +148,15 @@ def test_wide_domains_are_sampled_without_repeats() -> None:
         assert all(domain.ordered(c) == c for c in figure.cliques)
 
 
-def test_marginals_too_large_to_count_and_too_narrow_domains_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality_figures, "MAX_CELLS", 1_000)
-    wide = Domain.of({"a": 900, "b": 900, "c": 2})
-    assert [(f.name, f.cliques) for f in build_figures(wide)[:-1]] == [("one_way", (("a",), ("b",), ("c",)))]
-    assert [f.name for f in build_figures(Domain.of({"a": 5}))] == ["one_way", "range_queries"]
-
-
 def test_per_row() -> None:
     """A sum of 12 over 2 marginals and 3 synthetic rows: 12 / 6."""
     assert divide_by_rows(12, ASKED[0], 3) == 2.0
     with pytest.raises(ValueError, match="no rows"):
         divide_by_rows(12, ASKED[0], 0)
+
+
+def test_marginals_too_large_to_count_and_too_narrow_domains_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality_figures, "MAX_CELLS", 1_000)
+    wide = Domain.of({"a": 900, "b": 900, "c": 2})
+    assert [(f.name, f.cliques) for f in build_figures(wide)[:-1]] == [("one_way", (("a",), ("b",), ("c",)))]
+    assert [f.name for f in build_figures(Domain.of({"a": 5}))] == ["one_way", "range_queries"]

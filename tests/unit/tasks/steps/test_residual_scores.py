@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -13,30 +14,22 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.tasks.estimation.expected_error import LEAST_GAIN, TargetWeights
-from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
+from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.residual_scores import (
-    MOST_ROWS,
-    OVERSAMPLE,
     choose_worst_marginals,
     count_exactly,
-    count_rows_so_far,
     derive_seed,
     list_candidates,
     plan_queries,
     reselect_cliques,
 )
+from tests.support.code_tables import write_rows
 from tests.unit.tasks.estimation.test_pair_departures import recoded
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 5})
+table = partial(write_rows, DOMAIN)
 PAIRS = list(combinations("abcd", 2))
-
-
-def table(rows: list[tuple[int, ...]], domain: Domain = DOMAIN, *, padded: bool = False) -> CodeTable:
-    codes = np.array(rows, np.uint8).reshape(-1, len(domain.attributes))
-    return CodeTable(domain, tuple(np.ascontiguousarray(c) for c in codes.T), padded=padded)
 
 
 def random_rows(rng: np.random.Generator, n: int) -> list[tuple[int, ...]]:
@@ -70,15 +63,6 @@ def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() ->
         ("a", "b", "d"),
         ("a", "b", "c"),
     ]
-
-
-def test_there_are_no_more_triples_than_pairs() -> None:
-    domain = Domain.of({f"x{i}": 2 for i in range(9)})
-    scores = {pair: float(i) for i, pair in enumerate(combinations(domain.attributes, 2), start=1)}
-    found = list_candidates(scores, domain, 100, triples=True)
-    assert [len(c) for c in found] == [2] * 36 + [3] * 36
-    best = max(combinations(domain.attributes, 3), key=lambda t: sum(scores[p] for p in combinations(t, 2)))
-    assert found[36] == best
 
 
 def test_the_budget_is_shared_evenly_and_a_persons_records_count() -> None:
@@ -118,22 +102,11 @@ def test_filtered_values_are_in_neither_count() -> None:
     assert [int(s[0]) for s in count_exactly(real, made, 1.0, queries, 1)] == [0, 1]
 
 
-def test_nothing_made_is_a_distance_of_all_rows() -> None:
-    queries = plan_queries([("a", "b")], Fraction(1), 1)
-    assert [int(s[0]) for s in count_exactly(table([(0, 0, 0, 0)] * 3), table([]), -4.0, queries, 1)] == [3]
-
-
 def test_rows_so_far_are_not_those_that_are_released_nor_those_of_another_round() -> None:
     for seed in (0, 7, 2**63 - 1):
         seeds = [seed, *(derive_seed(seed, number) for number in (2, 3, 4))]
         assert len(set(seeds)) == 4
         assert all(0 <= s < 2**63 for s in seeds)
-
-
-def test_rows_so_far_follow_the_noisy_total_up_to_a_public_limit() -> None:
-    assert count_rows_so_far(100.4) == 100 * OVERSAMPLE
-    assert count_rows_so_far(-7.0) == 0
-    assert count_rows_so_far(1e12) == MOST_ROWS
 
 
 COUNTS = {"a": [600, 400], "b": [500, 300, 200], "c": [700, 300], "d": [250, 250, 250, 250]}
@@ -186,24 +159,6 @@ def test_where_nothing_departs_the_one_ways_have_all(remeasure: bool) -> None:
         assert list(weights) == [(a,) for a in FINE.attributes]
 
 
-def test_a_faint_measurement_is_not_made() -> None:
-    departures = estimate_clique_departures(CLIQUES[:3], [30.0, 40.0, 20.0], 0.0, known())
-    weights = reselect_cliques(asked(0.1), [30.0, 40.0, 20.0, 0.0], known(), FINE, 1e-4, 1, remeasure_one_ways=False)
-    assert list(weights) == [(a,) for a in FINE.attributes]
-    assert (departures.error(np.full(3, 1e-4)) > (1 - LEAST_GAIN) * departures.error(np.zeros(3))).all()
-
-
-def test_cliques_are_spread_as_pairs_are() -> None:
-    pairs, scores = [("a", "b"), ("c", "d"), ("b", "d")], [200.0, 30.0, 1.0]
-    one = estimate_pair_departures(pairs, scores, 4.0, known(), noisy_reference=False)
-    two = estimate_clique_departures(pairs, scores, 4.0, known())
-    for rho in (0.0, 1e-3, 0.1):
-        assert two.error(np.full(3, rho)) == pytest.approx(one.error(np.full(3, rho)))
-    triple = estimate_clique_departures([("a", "b", "c")], [100.0], 0.0, known())
-    assert triple.error(np.zeros(1)) == pytest.approx([100.0])
-    assert triple.cells.sum() == 12
-
-
 SIZES = Domain(("a", "b", "c", "d"), (2, 3, 4, 50))
 FOUR = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
 RHO = 0.5  # sigma 1 for one marginal of one record a person
@@ -223,18 +178,6 @@ def test_none_is_chosen_where_all_are_below_their_noise() -> None:
     assert choose_worst_marginals([], [], 0.0, SIZES, 3, RHO, 1) == []
 
 
-def test_what_the_noise_of_the_distances_may_have_made_is_no_reason() -> None:
-    chosen = [choose_worst_marginals(FOUR[:2], [100.0, 50.0], noise, SIZES, 2, RHO, 1) for noise in (10.0, 22.0, 50.0)]
-    assert chosen == [FOUR[:2], FOUR[:1], []]
-
-
-def test_weights_are_sizes_times_those_of_targets() -> None:
-    cliques, distances = [("a", "b"), ("a", "b", "c")], [100.0, 85.0]  # less 4.8 and 19.1
-    assert choose_worst_marginals(cliques, distances, 0.0, SIZES, 1, RHO, 1) == [("a", "b", "c")]  # 190.4 against 197.6
-    focus = TargetWeights(named=((frozenset({"a", "b"}), 2.0),))
-    assert choose_worst_marginals(cliques, distances, 0.0, SIZES, 1, RHO, 1, focus) == [("a", "b")]
-
-
 @pytest.mark.parametrize(("rounds", "annealing", "scores"), [(1, 2.0, 0.1), (3, 1.0, 0.3), (16, 3.7, 0.9)])
 def test_the_shares_of_all_rounds_are_the_whole_and_grow_as_said(rounds: int, annealing: float, scores: float) -> None:
     options = Aim(rounds=rounds, annealing=annealing, scores_share=scores, one_way_share=0.17)
@@ -242,3 +185,8 @@ def test_the_shares_of_all_rounds_are_the_whole_and_grow_as_said(rounds: int, an
     assert options.exact_one_ways() + sum(shares) == 1 and len(shares) == rounds
     assert all(float(b / a) == pytest.approx(annealing) for a, b in pairwise(shares))
     assert [Aim().at_once(d) for d in (1, 2, 5, 14)] == [1, 1, 3, 7]
+
+
+def test_what_the_noise_of_the_distances_may_have_made_is_no_reason() -> None:
+    chosen = [choose_worst_marginals(FOUR[:2], [100.0, 50.0], noise, SIZES, 2, RHO, 1) for noise in (10.0, 22.0, 50.0)]
+    assert chosen == [FOUR[:2], FOUR[:1], []]

@@ -23,7 +23,6 @@ from privsyn.tasks.steps.select_marginals import (
     select_by_expected_error,
     select_dense_marg,
     select_from_all_scores,
-    select_pairs,
 )
 
 
@@ -59,25 +58,6 @@ def test_equals_the_literal_form(seed: int) -> None:
     assert [c.index for c in chosen] == indices
     if chosen:
         assert chosen[-1].error == pytest.approx(error)
-
-
-def test_negative_scores_are_never_taken_and_a_huge_budget_takes_every_positive_one() -> None:
-    chosen = select_dense_marg([5.0, -5.0, 0.5, 0.0], [4, 4, 4, 4], rho=1e12)
-    assert {c.index for c in chosen} == {0, 2}
-
-
-def test_more_records_a_person_select_less() -> None:
-    scores, cells = [100.0] * 10, [16] * 10
-    assert len(select_dense_marg(scores, cells, 0.1, records=10)) < len(
-        select_dense_marg(scores, cells, 0.1, records=1)
-    )
-
-
-def test_pairs_above_the_public_limit_are_no_candidates() -> None:
-    pairs = [("a", "b"), ("a", "c")]
-    table = select_pairs(pairs, [1e6, 1e3], [10**7, 10], rho=1.0, records=1, max_cells=1_000)
-    assert table["a"].to_pylist() == ["a"]
-    assert table["b"].to_pylist() == ["c"]
 
 
 def test_the_price_of_many_different_queries_can_be_written_down() -> None:
@@ -134,11 +114,6 @@ def test_by_expected_error_every_chosen_pair_gains_at_its_share() -> None:
     before, after = only.error(np.zeros(len(taken))), only.error(0.05 * table["weight"].to_numpy())
     assert (after <= (1 - LEAST_GAIN) * before + 1e-9).all()
     assert table["error"][-1].as_py() == pytest.approx(departures.error(np.zeros(40)).sum() - (before - after).sum())
-
-
-def test_by_expected_error_has_the_public_limit_too() -> None:
-    assert ("c", "d") not in chosen([5_000.0] * 4, rho=1.0)
-    assert ("c", "d") in chosen([5_000.0] * 4, rho=1.0, max_cells=2_000)
 
 
 def test_one_ways_compete_for_the_budget_and_get_more_the_noisier_they_are() -> None:

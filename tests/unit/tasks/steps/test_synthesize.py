@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels import gum_update as gum
@@ -18,6 +18,7 @@ from privsyn.tasks.kernels import streams
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.gum_update import TargetMarginal, Updater
 from privsyn.tasks.steps.synthesize import compute_output_rows, list_components, synthesize
+from tests.support.code_tables import count_marginals, draw_related_table
 
 GUM = partial(Synthesis, method="gum")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
@@ -28,18 +29,6 @@ CLIQUES: list[Clique] = [("a", "b"), ("b", "c"), ("a", "one", "c"), ("wide", "d"
 def method(request: pytest.FixtureRequest) -> str:
     """Both ways of making rows."""
     return request.param
-
-
-def true_table(rows: int = 20_000, domain: Domain = DOMAIN) -> CodeTable:
-    rng = np.random.default_rng(5)
-    base = rng.integers(0, 12, rows)
-    columns = [(base * (i + 1) // 3 + (rng.random(rows) ** 2 * s)).astype(int) % s for i, s in enumerate(domain.sizes)]
-    return CodeTable(domain, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True)))
-
-
-def marginals_of(table: CodeTable, cliques: Sequence[Clique]) -> list[Marginal]:
-    every = [*((a,) for a in table.domain.attributes), *cliques]
-    return [Marginal(c, count(table, c).astype(float)) for c in every]
 
 
 def error(made: CodeTable, true: CodeTable, clique: Clique) -> float:
@@ -94,11 +83,6 @@ def test_water_filling_caps_the_nearly_right_cells() -> None:
     assert min(10, beta * 100) + min(100, beta * 100) == pytest.approx(60)
 
 
-def test_growth_is_rounded_without_bias() -> None:
-    moved = [plan([10.0, 0.0], [1, 9], 0.3, ((i + 0.5) / 1_000, 0.5))[0] for i in range(1_000)]
-    assert np.mean(moved) == pytest.approx(0.3)
-
-
 def test_rows_of_a_cell_are_chosen_uniformly() -> None:
     rows, cells, visits = 60, 2, 4_000
     keys = (np.arange(rows) % 3 == 0).astype(np.uint32)
@@ -124,8 +108,8 @@ def test_rows_of_a_cell_are_chosen_uniformly() -> None:
 
 @pytest.mark.parametrize("duplicate_share", [0.0, 0.3])
 def test_true_marginals_in_almost_no_error_out(duplicate_share: float) -> None:
-    true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(duplicate_share=duplicate_share), true.rows)
+    true = draw_related_table(DOMAIN, 20_000)
+    made = synthesize(count_marginals(true, CLIQUES), DOMAIN, GUM(duplicate_share=duplicate_share), true.rows)
     assert made.rows == true.rows
     for clique in CLIQUES:
         assert error(made, true, clique) < 0.01
@@ -133,50 +117,25 @@ def test_true_marginals_in_almost_no_error_out(duplicate_share: float) -> None:
         assert error(made, true, (attribute,)) < 0.005
 
 
-def test_without_iterations_only_the_one_ways_are_right() -> None:
-    true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(iterations=0), true.rows)
-    for attribute in DOMAIN.attributes:
-        assert error(made, true, (attribute,)) == 0
-    assert error(made, true, ("a", "b")) > 0.05
-    assert error(made, true, ("wide", "d")) > 0.05
-
-
-def test_the_start_is_in_random_order() -> None:
-    true = true_table()
-    start = synthesize(marginals_of(true, []), DOMAIN, GUM(), true.rows)
-    independent = np.outer(count(true, ("a",)), count(true, ("b",))) / true.rows
-    np.testing.assert_allclose(count(start, ("a", "b")), independent, atol=5 * math.sqrt(independent.max()))
-
-
 @pytest.mark.parametrize("duplicate_share", [0.0, 0.4])
 def test_the_rows_do_not_depend_on_the_number_of_threads(duplicate_share: float) -> None:
-    true = true_table(340_000)
+    true = draw_related_table(DOMAIN, 340_000)
     settings = GUM(iterations=2, duplicate_share=duplicate_share, seed=11)
     one, two, five = (
-        synthesize(marginals_of(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
+        synthesize(count_marginals(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
     )
     assert one.equals(two)
     assert one.equals(five)
 
 
 def test_the_seed_decides_the_rows(method: str) -> None:
-    true = true_table(500)
+    true = draw_related_table(DOMAIN, 500)
     once, again, other = (
-        synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(method=method, seed=s), 500).to_arrow() for s in (1, 1, 2)
+        synthesize(count_marginals(true, CLIQUES), DOMAIN, GUM(method=method, seed=s), 500).to_arrow()
+        for s in (1, 1, 2)
     )
     assert once.equals(again)
     assert not once.equals(other)
-
-
-def test_replacing_makes_values_anew_and_copying_makes_whole_records_again() -> None:
-    true = true_table(5_000)
-    kept = [("a", "b"), ("b", "d"), ("d", "wide"), ("c", "d")]
-    distinct = {}
-    for share in (0.0, 1.0):
-        made = synthesize(marginals_of(true, kept), DOMAIN, GUM(duplicate_share=share, iterations=10), 5_000)
-        distinct[share] = made.to_arrow().to_pandas().drop_duplicates().shape[0]
-    assert distinct[1.0] < 0.9 * distinct[0.0]
 
 
 def test_separate_and_join(method: str) -> None:
@@ -185,8 +144,8 @@ def test_separate_and_join(method: str) -> None:
         ("one",),
         ("wide",),
     ]
-    true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(method=method), true.rows)
+    true = draw_related_table(DOMAIN, 20_000)
+    made = synthesize(count_marginals(true, CLIQUES), DOMAIN, GUM(method=method), true.rows)
     for left, right in itertools.product(("a", "b", "c"), ("d",)):
         independent = np.outer(count(true, (left,)), count(true, (right,))) / true.rows
         assert np.abs(count(made, (left, right)) - independent).max() < 5 * math.sqrt(independent.max())
@@ -194,34 +153,29 @@ def test_separate_and_join(method: str) -> None:
 
 def test_rows_of_every_component_but_the_first_are_put_in_a_new_order(method: str) -> None:
     """Sweeps and GUM may leave rows in an order that follows the targets; two components must not share it."""
-    true, settings = true_table(3_000), GUM(method=method)
-    alone = synthesize(marginals_of(true, [("wide", "d")]), DOMAIN, settings, 3_000)
-    joined = synthesize(marginals_of(true, [("a", "b"), ("wide", "d")]), DOMAIN, settings, 3_000)
+    true, settings = draw_related_table(DOMAIN, 3_000), GUM(method=method)
+    alone = synthesize(count_marginals(true, [("wide", "d")]), DOMAIN, settings, 3_000)
+    joined = synthesize(count_marginals(true, [("a", "b"), ("wide", "d")]), DOMAIN, settings, 3_000)
     np.testing.assert_array_equal(count(joined, ("wide", "d")), count(alone, ("wide", "d")))
     moved = joined.column("wide") != alone.column("wide")
     assert moved.mean() > 0.5
 
 
 def test_a_component_is_the_same_whatever_the_others_are(method: str) -> None:
-    true = true_table(3_000)
-    first = synthesize(marginals_of(true, [("a", "b"), ("wide", "d")]), DOMAIN, GUM(method=method, iterations=4), 3_000)
-    second = synthesize(marginals_of(true, [("a", "b")]), DOMAIN, GUM(method=method, iterations=4), 3_000)
+    true = draw_related_table(DOMAIN, 3_000)
+    first = synthesize(
+        count_marginals(true, [("a", "b"), ("wide", "d")]), DOMAIN, GUM(method=method, iterations=4), 3_000
+    )
+    second = synthesize(count_marginals(true, [("a", "b")]), DOMAIN, GUM(method=method, iterations=4), 3_000)
     np.testing.assert_array_equal(first.column("a"), second.column("a"))
     np.testing.assert_array_equal(first.column("b"), second.column("b"))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 7])
 def test_few_rows(rows: int, method: str) -> None:
-    made = synthesize(marginals_of(true_table(), CLIQUES), DOMAIN, GUM(method=method), rows)
+    made = synthesize(count_marginals(draw_related_table(DOMAIN, 20_000), CLIQUES), DOMAIN, GUM(method=method), rows)
     assert made.rows == rows
     assert made.domain == DOMAIN
-
-
-def test_marginals_without_counts_are_uniform(method: str) -> None:
-    domain = Domain.of({"a": 2, "b": 5})
-    zeros = [Marginal(c, np.zeros(domain.shape(c))) for c in [("a",), ("b",), ("a", "b")]]
-    made = synthesize(zeros, domain, GUM(method=method), 1_000)
-    np.testing.assert_allclose(count(made, ("a", "b")), 100, atol=2)
 
 
 def test_cells_that_start_empty_are_filled(method: str) -> None:
@@ -243,18 +197,11 @@ def test_uint32_domains(method: str) -> None:
     assert np.abs(count(made, ("a", "b")) - counts).sum() <= 4
 
 
-def test_counts_are_scaled_to_the_rows(method: str) -> None:
-    true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(method=method), 3 * true.rows)
-    assert made.rows == 3 * true.rows
-    assert error(made, true, ("a", "b")) < 0.01
-
-
 def test_progress_counts_up_to_the_end_and_an_early_end_jumps_there() -> None:
     seen: list[tuple[int, int]] = []
-    true = true_table(2_000)
+    true = draw_related_table(DOMAIN, 2_000)
     synthesize(
-        marginals_of(true, CLIQUES),
+        count_marginals(true, CLIQUES),
         DOMAIN,
         GUM(iterations=50),
         2_000,

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.kernels.counting import count
 from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis.implied_pairs import (
     MOST_CELLS,
     MOST_ROWS,
-    _compute_information,
     choose_strongest,
     compute_row_factor,
-    imply_pairs,
     list_missing_pairs,
 )
 from privsyn.tasks.synthesis.shards import plan_shards
-from privsyn.tasks.synthesis.sweep import compute_mutual_information
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 6))
 
@@ -62,20 +57,6 @@ def test_more_rows_are_made_for_small_tables_only() -> None:
     assert compute_row_factor(0, 10, 4) == 1
 
 
-def test_counts_are_scaled_to_the_marginals_total() -> None:
-    made = CodeTable(Domain.of({"a": 2, "b": 2}), (np.array([0, 0, 1, 1], np.uint8), np.array([0, 1, 1, 1], np.uint8)))
-    (pair,) = imply_pairs(made, [("a", "b")], 10.0, 3.0, 1)
-    assert pair.counts.tolist() == [[2.5, 2.5], [0.0, 5.0]]
-    assert pair.sigma == pytest.approx((36 + 2.5**2) ** 0.5)  # a mean cell holds 1 row, 2.5 records, give or take 1
-
-
-def test_exact_marginals_are_followed_alone() -> None:
-    marginals, _ = chain(2_000)
-    exact = [Marginal(m.attributes, m.counts) for m in marginals]
-    plain, more = (synthesize(exact, DOMAIN, Synthesis(oversample=o), 2_000, 1) for o in (1, 8))
-    assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_pair_that_was_not_measured_is_closer_to_what_the_measured_ones_imply(seed: int) -> None:
     rows = 4_000
@@ -88,16 +69,6 @@ def test_a_pair_that_was_not_measured_is_closer_to_what_the_measured_ones_imply(
             wanted = next(m.counts for m in marginals if m.attributes == pair)
             assert np.abs(count(made, pair) - wanted).sum() < 0.01 * rows  # what was measured is not given up for it
     assert errors[1] < 0.8 * errors[0]
-
-
-def test_where_every_pair_is_measured_nothing_is_added() -> None:
-    rng = np.random.default_rng(0)
-    domain = Domain.of({"a": 3, "b": 3, "c": 3})
-    rows = CodeTable(domain, tuple(rng.integers(0, 3, 500).astype(np.uint8) for _ in range(3)))
-    cliques = [("a",), ("b",), ("c",), *combinations("abc", 2)]
-    marginals = [Marginal(c, count(rows, c).astype(float), 1.0) for c in cliques]
-    plain, more = (synthesize(marginals, domain, Synthesis(oversample=o), 500, 1) for o in (1, 8))
-    assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
 
 
 def test_shards_follow_the_measured_marginals_alone() -> None:
@@ -119,12 +90,3 @@ def test_each_attribute_keeps_its_strongest_pairs_in_their_order() -> None:
     pairs = [pair("a", "b", 1), pair("a", "c", 9, (2, 3)), pair("a", "d", 5), pair("b", "c", 0), pair("c", "d", 30)]
     assert [m.attributes for m in choose_strongest(pairs, 1)] == [("a", "b"), ("a", "c"), ("c", "d")]
     assert choose_strongest(pairs, 3) == pairs and choose_strongest([]) == []
-
-
-@pytest.mark.parametrize("shape", [(2, 2), (3, 5)])
-def test_information_of_many_pairs_is_that_of_each(shape: tuple[int, int]) -> None:
-    rng = np.random.default_rng(1)
-    pairs = [Marginal(("a", "b"), rng.integers(0, 4, shape).astype(float)) for _ in range(5)]
-    pairs.append(Marginal(("a", "b"), np.zeros(shape)))
-    found = _compute_information(pairs) * 1e-9
-    assert found == pytest.approx([compute_mutual_information(m, "a") for m in pairs], abs=2e-9)

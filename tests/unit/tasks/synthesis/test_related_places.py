@@ -89,13 +89,6 @@ def test_in_a_wide_table_only_columns_near_each_other_follow_each_other() -> Non
     assert not alone.moved
 
 
-def test_a_strong_correlation_of_few_codes_is_found_as_it_is() -> None:
-    for correlation in (0.3, -0.9, 0.97):
-        for codes in (2, 3, 8):
-            model, _ = _fit({n: v for n, v in _draw_normal(correlation).items() if n != "c"}, codes, ("a", "b"))
-            assert model.weights[0][1] == pytest.approx(correlation, abs=0.03)
-
-
 def test_places_of_every_code_are_spread_evenly() -> None:
     model, table = _fit(_draw_normal(0.9), 3, ("a", "b", "c"))
     places = _draw(model, table)["a"]

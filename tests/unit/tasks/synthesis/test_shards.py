@@ -18,7 +18,6 @@ from privsyn.tasks.synthesis.shards import (
     Shard,
     add_residuals,
     compute_open_part_rows,
-    compute_part_rows,
     iterate_shards,
     measure_residuals,
     plan_shards,
@@ -35,14 +34,6 @@ def sizes(rows: int, most: int) -> list[int]:
 )
 def test_the_fewest_shards_of_equal_size(rows: int, most: int, expected: list[int]) -> None:
     assert sizes(rows, most) == expected
-
-
-def test_one_shard_is_the_table_itself() -> None:
-    (only,) = plan_shards(7, Synthesis(seed=3))
-    assert (only.own_seed, only.offset(0.25), compute_part_rows([only])) == (3, 0.25, ())
-    seeds = [shard.own_seed for shard in plan_shards(1_000, Synthesis(seed=3, shard_rows=1))]
-    assert len(set(seeds)) == 1_000
-    assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_the_shards_round_to_what_the_whole_table_rounds_to() -> None:
@@ -73,10 +64,6 @@ def test_a_stream_is_cut_where_parts_end(given: list[int], wanted: list[int]) ->
         Shard(0, i, len(wanted), n) for i, n in enumerate(wanted)
     ])]  # fmt: skip
     assert held == list(enumerate(wanted))
-
-
-def test_a_table_of_no_rows_is_one_empty_shard() -> None:
-    assert [(s.number, part) for s, part in iterate_shards([], plan_shards(0, Synthesis()))] == [(0, [])]
 
 
 @pytest.mark.parametrize(("given", "word"), [([11], "more"), ([9], "fewer"), ([5], "fewer"), ([], "fewer")])
@@ -162,9 +149,3 @@ def test_what_shards_lack_is_what_their_counts_say() -> None:
     np.testing.assert_array_equal(count_all_parts() + left[0], wanted_rows)
     assert np.abs(wanted_rows - np.concatenate([m.counts.ravel() for m in targets()])).max() <= 1
     assert measure_residuals(left) < measure_residuals(add_residuals(lacking))
-
-
-def test_one_shard_changes_nothing() -> None:
-    plain = synthesize(targets(), DOMAIN, Synthesis(seed=2), 20_000, 1)
-    for one, other in zip(plain.columns, in_shards_of(20_000), strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.gum_update import TargetMarginal
-from privsyn.tasks.kernels.sweep_moves import SMALLEST_BLOCK
-from privsyn.tasks.steps.synthesize import append_attributes, list_components, select_core_marginals, synthesize
+from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import sweep
 from privsyn.tasks.synthesis.sweep import (
-    compute_mutual_information,
     find_empty_cells,
     order_drawing,
     start_from_tree,
     start_settled,
     weigh_marginals,
 )
+from tests.support.code_tables import count_marginals, draw_related_table
 
 SWEEP = Synthesis(method="sweep")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
@@ -40,26 +38,14 @@ CLIQUES: list[Clique] = [
 ]
 
 
-def true_table(rows: int = 20_000) -> CodeTable:
-    rng = np.random.default_rng(5)
-    base = rng.integers(0, 12, rows)
-    columns = [(base * (i + 1) // 3 + (rng.random(rows) ** 2 * s)).astype(int) % s for i, s in enumerate(DOMAIN.sizes)]
-    return CodeTable(DOMAIN, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, DOMAIN.sizes, strict=True)))
-
-
-def marginals_of(table: CodeTable, cliques: Sequence[Clique], sigma: float = 0.0) -> list[Marginal]:
-    every = [*((a,) for a in table.domain.attributes), *cliques]
-    return [Marginal(c, count(table, c).astype(float), sigma) for c in every]
-
-
 def wrong_rows(made: CodeTable, true: CodeTable, clique: Clique) -> int:
     """Rows that stand in another cell of the marginal than they should."""
     return int(np.abs(count(made, clique) - count(true, clique)).sum()) // 2
 
 
 def test_exact_marginals_in_almost_exact_marginals_out() -> None:
-    true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, SWEEP, true.rows)
+    true = draw_related_table(DOMAIN, 20_000)
+    made = synthesize(count_marginals(true, CLIQUES), DOMAIN, SWEEP, true.rows)
     for clique in CLIQUES:
         assert wrong_rows(made, true, clique) < 0.002 * true.rows, clique
     for attribute in DOMAIN.attributes:
@@ -68,55 +54,20 @@ def test_exact_marginals_in_almost_exact_marginals_out() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 30])
 def test_small_targets_on_a_tree_are_met_exactly(rows: int) -> None:
-    true = true_table(rows)
-    made = synthesize(marginals_of(true, [("a", "b"), ("b", "c"), ("c", "d")]), DOMAIN, SWEEP, rows)
+    true = draw_related_table(DOMAIN, rows)
+    made = synthesize(count_marginals(true, [("a", "b"), ("b", "c"), ("c", "d")]), DOMAIN, SWEEP, rows)
     for clique in [("a", "b"), ("b", "c"), ("c", "d"), ("wide",), ("one",)]:
         assert wrong_rows(made, true, clique) == 0
 
 
-def test_each_sweep_comes_closer() -> None:
-    true = true_table()
-    errors = []
-    for sweeps in (0, 1, 4):
-        made = synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(method="sweep", sweeps=sweeps), true.rows)
-        errors.append(sum(wrong_rows(made, true, clique) for clique in CLIQUES))
-    assert errors[1] < 0.5 * errors[0]
-    assert errors[2] <= errors[1]
-
-
 def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
-    true = true_table(150_000)
+    true = draw_related_table(DOMAIN, 150_000)
     settings = Synthesis(method="sweep", sweeps=4, seed=11)
     one, two, five = (
-        synthesize(marginals_of(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
+        synthesize(count_marginals(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
     )
     assert one.equals(two)
     assert one.equals(five)
-
-
-def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_attributes() -> None:
-    """Several blocks a sweep in both components, and an attribute drawn afterwards."""
-    rows = 4 * SMALLEST_BLOCK
-    true, rng = true_table(rows), np.random.default_rng(6)
-    more = {"x": 5, "y": 4, "z": 3, "leaf": 7}
-    base = rng.integers(0, 60, rows)
-    columns = [((base + rng.integers(0, 9, rows)) // (i + 2) % s).astype(np.uint8) for i, s in enumerate(more.values())]
-    domain = Domain.of(dict(zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)) | more)
-    both = CodeTable(domain, (*true.columns, *columns))
-    cliques = [*CLIQUES, ("x", "y", "z"), ("x", "z"), ("y", "leaf")]
-    noisy = [
-        Marginal(m.attributes, np.maximum(m.counts + np.rint(rng.normal(0, 40, m.counts.shape)), 0.0), 40.0)
-        for m in marginals_of(both, cliques)
-    ]
-    core = select_core_marginals(noisy, domain)
-    assert set(domain.attributes) - set(core.domain.attributes) == {"leaf", "wide", "one"}
-    assert len(list_components([m.attributes for m in core.marginals], core.domain)) == 2
-    made = [
-        append_attributes(synthesize(core.marginals, core.domain, SWEEP, rows, threads=t), noisy, domain, 3).to_arrow()
-        for t in (1, 2, 3)
-    ]
-    assert made[0].equals(made[1])
-    assert made[0].equals(made[2])
 
 
 def test_weights_by_hand() -> None:
@@ -142,19 +93,6 @@ def test_less_noisy_marginals_win_where_two_disagree() -> None:
         assert np.abs(count(made, ("a", "b")) - expected).max() < 60
 
 
-def test_progress_ends_at_the_end() -> None:
-    seen: list[tuple[int, int]] = []
-    true = true_table(2_000)
-    synthesize(
-        marginals_of(true, CLIQUES), DOMAIN, Synthesis(method="sweep", sweeps=30), 2_000,
-        progress=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
-    assert {total for _, total in seen} == {30}
-    assert seen[-1] == (30, 30)
-    assert [d for d, _ in seen] == sorted(d for d, _ in seen)
-    assert len(seen) < 30  # it ends when sweeps no longer help
-
-
 def with_one_ways(domain: Domain, larger: list[Marginal]) -> list[Marginal]:
     ones = {a: Marginal((a,), np.ones(domain.size(a))) for a in domain.attributes}
     for m in larger:
@@ -167,20 +105,6 @@ def pair(a: str, b: str, strength: float, rows: float = 1_000.0) -> Marginal:
     """Two binary attributes, even one-ways, equal in a share (1 + strength) / 2."""
     same, other = rows * (1 + strength) / 4, rows * (1 - strength) / 4
     return Marginal((a, b), np.array([[same, other], [other, same]]))
-
-
-def test_mutual_information_by_hand() -> None:
-    assert compute_mutual_information(pair("a", "b", 1.0), "a") == pytest.approx(math.log(2))
-    assert compute_mutual_information(pair("a", "b", 0.0), "b") == pytest.approx(0.0, abs=1e-12)
-    assert compute_mutual_information(Marginal(("a", "b"), np.zeros((2, 2))), "a") == 0.0
-    # c = a xor b: nothing from one of them, everything from both.
-    xor = np.zeros((2, 2, 2))
-    for a in range(2):
-        for b in range(2):
-            xor[a, b, a ^ b] = 5
-    clique = Marginal(("a", "b", "c"), xor)
-    assert compute_mutual_information(clique, "c") == pytest.approx(math.log(2))
-    assert compute_mutual_information(clique.project(["a", "c"]), "c") == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_order_follows_the_maximum_spanning_forest() -> None:
@@ -227,28 +151,6 @@ def test_every_marginal_of_a_tree_comes_out_up_to_rounding() -> None:
     np.testing.assert_allclose(count(made, ("a", "d")), given, atol=5 * math.sqrt(given.max()))
 
 
-def test_values_that_the_pair_never_saw_fall_back_on_the_one_way() -> None:
-    domain = Domain.of({"a": 2, "b": 2})
-    marginals = [
-        Marginal(("a",), np.array([50.0, 50])),
-        Marginal(("b",), np.array([30.0, 70])),
-        Marginal(("a", "b"), np.array([[100.0, 0], [0, 0]])),
-    ]
-    a, b = start_from_tree(marginals, domain, 1_000, seed=0, purpose=9)
-    assert np.bincount(a).tolist() == [500, 500]
-    unseen = np.bincount(b[a == 1], minlength=2)
-    assert unseen.tolist() in ([150, 350], [149, 351], [151, 349])
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2])
-def test_few_rows_and_attributes_of_one_value(rows: int) -> None:
-    domain = Domain.of({"one": 1, "a": 2, "b": 2})
-    larger = [Marginal(("one", "a"), np.array([[3.0, 4]])), Marginal(("a", "b"), np.zeros((2, 2)))]
-    columns = start_from_tree(with_one_ways(domain, larger), domain, rows, seed=0, purpose=9)
-    assert [c.size for c in columns] == [rows] * 3
-    CodeTable(domain, tuple(columns))
-
-
 TIED = Domain.of({"place": 20, "region": 4, "hour": 12, "shift": 3, "code": 30})
 PAIRS: list[Clique] = list(combinations(TIED.attributes, 2))
 
@@ -276,20 +178,6 @@ def wrong(columns: list[np.ndarray], true: CodeTable) -> float:
 def start(true: CodeTable, threads: int = 1, sweeps: int = 8, zeros: KnownZeros | None = None) -> list[np.ndarray]:
     settings = Synthesis(sweeps=sweeps, seed=3)
     return start_settled(measure_tied(true), TIED, settings, true.rows, threads, zeros or KnownZeros())
-
-
-def test_it_is_much_closer_than_the_tree_alone() -> None:
-    true = tied_table()
-    alone = start_from_tree(measure_tied(true), TIED, true.rows, 3, 4)
-    assert wrong(start(true), true) < 0.5 * wrong(alone, true)
-
-
-def test_without_a_sweep_it_is_the_tree() -> None:
-    true = tied_table(3_000)
-    for made, tree in zip(
-        start(true, sweeps=0), start_from_tree(measure_tied(true), TIED, true.rows, 3, 4), strict=True
-    ):
-        np.testing.assert_array_equal(made, tree)
 
 
 def test_the_settled_start_does_not_depend_on_the_number_of_threads() -> None:
@@ -321,16 +209,6 @@ def test_heat_frees_stuck_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "STUCK_THRESHOLD", 2.0)
     stuck = synthesize(measure_tied(true), TIED, Synthesis(seed=3), true.rows)
     assert wrong(list(freed.columns), true) < 0.8 * wrong(list(stuck.columns), true)
-
-
-def test_what_noise_explains_heats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rows wanted, but known with much noise: no sweep is at heat."""
-    true = tied_table()
-    monkeypatch.setattr(sweep, "TEMPERATURES", ())
-    none = synthesize(measure_tied(true, 500.0), TIED, Synthesis(seed=3, oversample=1), true.rows)
-    monkeypatch.undo()
-    made = synthesize(measure_tied(true, 500.0), TIED, Synthesis(seed=3, oversample=1), true.rows)
-    assert made.to_arrow().equals(none.to_arrow())
 
 
 @pytest.mark.parametrize("gains", [True, False])
@@ -374,14 +252,6 @@ def test_only_where_one_follows_from_the_other_much_is_expected_and_nothing_is_w
     assert not find_empty_cells([target_pair(wanted, 60.0)]).reshape(3, 3)[0, 1]
 
 
-def test_unknown_noise_and_marginals_other_than_pairs_say_nothing() -> None:
-    alone = TargetMarginal((0,), (2,), np.array([100.0, 0.0]), 1.0)
-    found = find_empty_cells(
-        [alone, target_pair([[1_000.0, 0.0], [0.0, 1_000.0]], 0.0), target_pair([[1_000.0, 0.0], [0.0, 1_000.0]], 9.0)]
-    )
-    assert found.tolist() == [False] * 7 + [True, True] + [False]
-
-
 @pytest.mark.parametrize("kept", [True, False])
 def test_noise_elsewhere_tears_apart_no_column_that_follows(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
@@ -400,3 +270,16 @@ def test_noise_elsewhere_tears_apart_no_column_that_follows(kept: bool, monkeypa
     made = synthesize(noisy, domain, Synthesis(seed=3, oversample=1), true.rows)
     torn = int((made.column("place") // 4 != made.column("region")).sum())
     assert torn < 12 if kept else torn > 120
+
+
+def test_values_that_the_pair_never_saw_fall_back_on_the_one_way() -> None:
+    domain = Domain.of({"a": 2, "b": 2})
+    marginals = [
+        Marginal(("a",), np.array([50.0, 50])),
+        Marginal(("b",), np.array([30.0, 70])),
+        Marginal(("a", "b"), np.array([[100.0, 0], [0, 0]])),
+    ]
+    a, b = start_from_tree(marginals, domain, 1_000, seed=0, purpose=9)
+    assert np.bincount(a).tolist() == [500, 500]
+    unseen = np.bincount(b[a == 1], minlength=2)
+    assert unseen.tolist() in ([150, 350], [149, 351], [151, 349])
