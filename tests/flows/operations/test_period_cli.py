@@ -71,6 +71,7 @@ def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:
     refused = privsyn("release", spec, "--period", "2026-09")
     assert refused.exit_code == 3
     assert "spent so far" in refused.stderr
+    assert [refusal.period for refusal in Ledger(Settings().ledger).refusals("people")] == ["2026-09"]
 
     shown = privsyn("ledger", "show", "people").stdout
     row = next(line for line in shown.splitlines() if "2026-11" in line and "released" in line)
@@ -183,23 +184,6 @@ def test_a_day_begins_on_the_calendar_that_is_asked(spec: Path) -> None:
     with pytest.raises(RequestError, match="has not begun"):
         check_request(propose_release(asked, Settings(), period=day, calendar="Etc/GMT+12"))
     check_request(propose_release(asked, Settings(), period=day, calendar="Pacific/Kiritimati"))
-
-
-def test_the_calendar_tells_a_period_that_was_refused_from_one_that_nobody_asked_for(spec: Path) -> None:
-    assert privsyn("release", spec, "--period", "2026-06").exit_code == 0
-    refused = privsyn("release", spec, "--period", "2026-08")
-    assert refused.exit_code == 3, refused.output
-    ledger = Ledger(Settings().ledger)
-    assert ledger.verify() == [] and len(ledger.refusals("people")) == 1
-    shown = json.loads(privsyn("ledger", "calendar", "--json", "--last", "99").stdout)
-    by_period = {day["period"]: day for day in shown}
-    assert [by_period[month]["state"] for month in ("2026-06", "2026-07", "2026-08", "2026-09")] == [
-        "released",
-        "missed",
-        "refused",
-        "missed",
-    ]
-    assert by_period["2026-08"]["since"] and not by_period["2026-08"]["run"]
 
 
 def test_a_refusal_that_cannot_be_noted_is_a_refusal_all_the_same(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:

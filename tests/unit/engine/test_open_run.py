@@ -116,15 +116,16 @@ def test_fresh_noise_is_another_run_at_another_price(ask: Ask) -> None:
         assert [step.name for step in second.steps if second.keys[step.name] == first.keys[step.name]] == ["encode"]
 
 
-def test_steps_run_in_order_on_what_their_producers_made(ask: Ask) -> None:
-    steps, told = ask().plan.steps, list[tuple[str, tuple[str, ...]]]()
+def test_steps_run_in_order_on_what_the_steps_of_their_declared_inputs_made(ask: Ask) -> None:
+    steps, told = ask().plan.steps, list[tuple[str, dict[str, str]]]()
 
     def run(step: Any, inputs: Any) -> str:
-        told.append((step.name, tuple(inputs.values())))
+        told.append((step.name, dict(inputs)))
         return f"made by {step.name}"
 
     made = run_steps(steps, run)
-    assert list(made) == [step.name for step in steps]
-    assert told == [(step.name, tuple(f"made by {name}" for name in step.producers)) for step in steps]
-    with pytest.raises(LookupError):
-        run_steps(steps[1:], run)
+    assert made == {step.name: f"made by {step.name}" for step in steps}
+    declared = [(step.name, {table.split(".")[0] for table in step.inputs}) for step in steps]
+    assert told == [(name, {of: f"made by {of}" for of in producers}) for name, producers in declared]
+    with pytest.raises(LookupError, match="encode"):
+        run_steps(steps[1:], lambda step, inputs: pytest.fail("it ran"))

@@ -1,4 +1,4 @@
-"""The public picture: valid PNG, small, the same for the same inputs, whatever the names and sizes."""
+"""The public picture: small, the same for equal inputs, and drawn by another process, whose end ends nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from math import pi, sqrt
 import numpy as np
 import pytest
 
+from privsyn.publish.noise_overview import sort_bins
 from privsyn.publish.overview_chart import Bins, MarginalOverview, OneWayOverview, draw_overview, make_data_uri
+from privsyn.tasks.estimation.recode import AttributeRecode
 
 EVIL = "</script><b>\"'\\ \u2028`${x}"
 
@@ -63,3 +65,38 @@ def test_merged_bins_add_shares_and_variances() -> None:
     assert len(column("a", 601).bins().merged(60).labels) == 60
     with pytest.raises(ValueError, match="at least one bin"):
         bins.merged(0)
+
+
+def recode(coarse: list[int], kept: list[bool] | None = None) -> AttributeRecode:
+    n = len(coarse)
+    return AttributeRecode(
+        np.array(coarse, np.int32),
+        np.array(kept or [True] * n),
+        np.full(n, 1 / n),
+        np.ones(n),
+        np.ones(n),
+    )
+
+
+@pytest.mark.parametrize(
+    ("coarse", "kept", "order"),
+    [
+        ([0, 0, 1, 2], None, [0, 1, 2]),
+        ([2, 2, 0, 1], None, [2, 0, 1]),
+        ([0, 2, 1, 2], None, [0, 1, 2]),
+        ([2, 0, 2, 1], None, [0, 1, 2]),
+        ([2, 0, 1, 2], [False, True, True, False], [0, 1, 2]),
+        ([1, 2, 0, 2], [True, False, True, False], [1, 0, 2]),
+    ],
+    ids=[
+        "as they are",
+        "neighbours first",
+        "scattered",
+        "scattered from the start",
+        "left out",
+        "left out, others not",
+    ],
+)
+def test_bins_stand_in_the_order_of_the_column(coarse: list[int], kept: list[bool] | None, order: list[int]) -> None:
+    found = recode(coarse, kept)
+    assert sort_bins(found, int(found.coarse.max()) + 1) == order

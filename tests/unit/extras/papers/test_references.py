@@ -68,28 +68,6 @@ def test_receipts_cost_no_more_than_the_promise_and_use_it(name: str, epsilon: f
         assert replace(made, choices=(*made.choices, *made.choices)).epsilon(DELTA) > epsilon  # the check can fail
 
 
-@pytest.mark.parametrize("name", [*PRIVATE, "sampling"])
-def test_the_same_trial_gives_the_same_rows(name: str) -> None:
-    first, second, other = (
-        METHODS[name].run(trial(noise=SeededNoise(s), threads=t)) for s, t in ((5, 1), (5, 2), (6, 1))
-    )
-    assert first.table.domain == Domain(("a", "b", "c", "d"), (3, 4, 2, 3))
-    assert all(np.array_equal(x, y) for x, y in zip(first.table.columns, second.table.columns, strict=True))
-    if name != "sampling":
-        assert first.table.rows != other.table.rows or not np.array_equal(
-            first.table.columns[0], other.table.columns[0]
-        )
-
-
-@pytest.mark.parametrize("name", [*PRIVATE, "sampling"])
-@pytest.mark.parametrize("rows_in", [0, 1])
-def test_no_row_one_row_and_one_column_are_no_error(name: str, rows_in: int) -> None:
-    empty = CodeTable(rows().domain, tuple(np.zeros(rows_in, np.uint8) for _ in range(4)))
-    assert METHODS[name].run(trial(rows=empty)).table.domain.attributes == ("a", "b", "c", "d")
-    one = CodeTable(Domain(("a",), (6,)), (rows().column("a"),))
-    assert METHODS[name].run(trial(rows=one)).table.domain == Domain(("a",), (3,))
-
-
 def test_laplace_without_noise_reproduces_every_count() -> None:
     table = tiny()
     made = METHODS["laplace-table"].run(on(table, epsilon=1e6))
