@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
@@ -44,9 +43,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    home = kept.begin(monkeypatch)
-    pq.write_table(people_with("zanzibar", 600), home / "people.parquet")
-    return make_spec(data=str(home / "people.parquet"), compression={"sigmas": 1.0})
+    return make_spec(data=kept.begin_with(monkeypatch, people_with("zanzibar", 600)), compression={"sigmas": 1.0})
 
 
 def attempt(spec: ReleaseSpec, **how: Any) -> tuple[State[Any], UUID]:

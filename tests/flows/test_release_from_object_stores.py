@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 import pytest
 
 import privsyn
@@ -222,9 +221,8 @@ def test_reading_an_object_takes_no_memory_for_its_size(bucket: Bucket) -> None:
 @pytest.fixture
 def made(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSummary:
     """A release that no setting sends to a store, the same for every test that asks for it."""
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(400), data)
-    return kept.once(lambda: release_in_process(few(str(data)), Settings()))  # type: ignore[no-any-return]
+    data = kept.begin_with(monkeypatch, people(400))
+    return kept.once(lambda: release_in_process(few(data), Settings()))  # type: ignore[no-any-return]
 
 
 @pytest.fixture

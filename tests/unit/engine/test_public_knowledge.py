@@ -14,7 +14,7 @@ import privsyn.pipelines
 from privsyn.data_contracts.domain import Domain
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
+from privsyn.engine.step import Step
 from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
@@ -178,16 +178,6 @@ def test_every_part_is_changed_and_every_mechanism_asked() -> None:
     assert set().union(*(parts for _, _, parts in CHANGES.values())) == set(KnowledgePart)
     assert {mechanism for mechanism, _ in PAIRS} == set(MECHANISMS)
     assert {change for _, change in PAIRS} == set(CHANGES)
-
-
-@pytest.mark.parametrize("mechanism", [name for name, change in PAIRS if change == "together"])
-def test_columns_that_move_together_run_decode_alone_again_and_cost_nothing(mechanism: str) -> None:
-    before, after, _ = CHANGES["together"]
-    _, steps, keys = planned(MECHANISMS[mechanism], before)
-    _, _, others = planned(MECHANISMS[mechanism], after)
-    again = [step for step in steps if keys[step.name] != others[step.name]]
-    assert [step.name for step in again] == ["decode"]
-    assert not any(isinstance(step, ReleaseStep) for step in again)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -24,6 +24,7 @@ from privsyn.server import ends_with_parent, request_guard, temporary_server
 from privsyn.server.login import CLIENT
 from privsyn.server.release_server import ReleaseServer
 from privsyn.server.temporary_server import start_temporary_server, translate_server_loss
+from tests.support.webhook import listen
 
 
 @pytest.fixture(autouse=True)
@@ -116,14 +117,9 @@ class Health(BaseHTTPRequestHandler):
 @pytest.fixture
 def listening() -> Iterator[HTTPServer]:
     """A web server that answers every look at Prefect's health with its ``status``."""
-    server = HTTPServer(("127.0.0.1", 0), Health)
-    server.status, server.login = 200, ""  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listen(Health) as server:
+        server.status, server.login = 200, ""  # type: ignore[attr-defined]
+        yield server
 
 
 def test_where_a_server_is_named_none_is_started(monkeypatch: pytest.MonkeyPatch, listening: HTTPServer) -> None:
