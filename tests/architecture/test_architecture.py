@@ -10,14 +10,13 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, ReleaseStep, Step, get_step, release_steps, run_steps, say
+from privsyn.engine.step import LookDescription, ReleaseStep, Step, get_step, release_steps, say
 from privsyn.pipelines import registry
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.one_shot import STEPS
@@ -215,11 +214,6 @@ REQUESTS: dict[str, Request] = {
 every_mechanism = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 
 
-def producers(step: Step) -> tuple[str, ...]:
-    """The steps whose tables it declares, once each, in declared order."""
-    return tuple(dict.fromkeys(name.split(".")[0] for name in step.inputs))
-
-
 @every_mechanism
 def test_every_declared_input_is_an_earlier_steps_output(request_: Request) -> None:
     assert unmade(build_steps(request_)) == []
@@ -239,27 +233,6 @@ def unmade(steps: Sequence[Step]) -> list[str]:
 def test_an_input_that_comes_too_late_and_a_name_given_twice_are_found() -> None:
     assert unmade([STEPS[1], STEPS[0]]) == ["one_way_marginals <- encode.encoded_rows"]
     assert unmade([STEPS[0], STEPS[0]]) == ["encode"]
-
-
-@every_mechanism
-def test_a_step_gets_what_its_producers_left_and_nothing_else(request_: Request) -> None:
-    """Every runner calls this one wiring."""
-    calls: list[tuple[str, dict[str, str]]] = []
-
-    def run(step: Step, inputs: Any) -> str:
-        calls.append((step.name, dict(inputs)))
-        return f"what {step.name} left"
-
-    steps = build_steps(request_)
-    left = run_steps(steps, run)
-    assert [(name, tuple(inputs)) for name, inputs in calls] == [(step.name, producers(step)) for step in steps]
-    assert all(inputs == {name: f"what {name} left" for name in inputs} for _, inputs in calls)
-    assert left == {step.name: f"what {step.name} left" for step in steps}
-
-
-def test_a_step_whose_producer_did_not_run_is_not_run() -> None:
-    with pytest.raises(LookupError, match="encode"):
-        run_steps(STEPS[1:], lambda step, inputs: pytest.fail("it ran"))
 
 
 @every_mechanism
@@ -400,7 +373,7 @@ UNSEEN_WRITES = {
 
 WRAPPED = {
     ("privsyn/storage/table_files.py", "ParquetWriter"),
-    ("privsyn/publish/formats/tables.py", "ParquetWriter"),
+    ("privsyn/publish/formats/linked_files.py", "ParquetWriter"),
     ("privsyn/storage/records.py", "write_table"),
     ("privsyn/api/rehearsal.py", "write_table"),
 }

@@ -130,6 +130,7 @@ def test_every_pin_has_its_hashes_and_names_no_registry() -> None:
     assert small < whole
 
 
+@pytest.mark.slow
 def test_the_bill_of_materials_names_every_locked_package(tmp_path: Path) -> None:
     """`make sbom`: each pin of requirements.lock with its version and hashes, the same bytes each time."""
     pytest.importorskip("cyclonedx_py", reason="no cyclonedx-bom: install privsyn-flows[dev]")

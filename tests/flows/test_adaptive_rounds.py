@@ -43,9 +43,8 @@ LOOKS = (
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(2_000), data)
-    return make_spec(data=str(data), adaptive=ROUNDS, synthesis={"sweeps": 3, "seed": 7})
+    data = kept.begin_with(monkeypatch, people(2_000))
+    return make_spec(data=data, adaptive=ROUNDS, synthesis={"sweeps": 3, "seed": 7})
 
 
 @pytest.fixture

@@ -36,9 +36,8 @@ OLD = FIXTURES / "released_0_2_0"
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """All of its data set's lifetime cap goes into one release: nothing else can be paid for."""
-    data, price = kept.begin(monkeypatch) / "people.parquet", {"epsilon": 1.0, "delta": 1e-9}
-    pq.write_table(people(400), data)
-    return few(str(data), privacy=price, budget=price)
+    data, price = kept.begin_with(monkeypatch, people(400)), {"epsilon": 1.0, "delta": 1e-9}
+    return few(data, privacy=price, budget=price)
 
 
 @pytest.fixture

@@ -40,9 +40,8 @@ THIRD = tuple(name.replace("_2", "_3") for name in NEW)
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(2_000), data)
-    return make_spec(data=str(data), privacy={"epsilon": 0.5, "delta": 1e-9}, synthesis={"sweeps": 1})
+    data = kept.begin_with(monkeypatch, people(2_000))
+    return make_spec(data=data, privacy={"epsilon": 0.5, "delta": 1e-9}, synthesis={"sweeps": 1})
 
 
 @pytest.fixture

@@ -200,13 +200,12 @@ def test_a_published_folder_that_is_gone_is_a_problem(release: Path, places: Pat
 
 
 def into(places: Path, name: str, epsilon: float) -> Path:
-    """A release into an output folder of its own, charged to the one ledger; the folder."""
+    """A release into an output folder of its own, charged to the one ledger; what it published."""
     pq.write_table(people(200).select(["age", "region"]), places / "people.parquet")
     columns = {column: COLUMNS[column] for column in ("age", "region")}
     privacy = {"epsilon": epsilon, "delta": 1e-9}
     spec = make_spec(columns, data=str(places / "people.parquet"), privacy=privacy, synthesis={"sweeps": 1})
-    release_in_process(spec, Settings(out=places / name))
-    return places / name
+    return Path(release_in_process(spec, Settings(out=places / name)).released)
 
 
 @pytest.mark.slow
@@ -223,7 +222,7 @@ def test_a_healthy_set_up_with_several_output_folders_has_no_problem(places: Pat
 @pytest.mark.slow
 def test_a_problem_in_another_output_folder_is_one(places: Path) -> None:
     into(places, "one", 1.0)
-    (other,) = (into(places, "two", 0.5) / "released").iterdir()
+    other = into(places, "two", 0.5)
     changed = other / "certificate.json"
     text = changed.read_text()
     changed.write_text(text.replace("people", "strangers", 1))
@@ -313,20 +312,11 @@ def roll_back(places: Path, name: str) -> None:
     shutil.copy(places / name / "ledger.sqlite", Settings().ledger)
 
 
-def other_seed(places: Path, epsilon: float) -> Path:
-    """Another release of the data set; its folder."""
-    columns = {name: COLUMNS[name] for name in ("age", "region")}
-    pq.write_table(people(200).select(["age", "region"]), places / "people.parquet")
-    privacy = {"epsilon": epsilon, "delta": 1e-9}
-    spec = make_spec(columns, data=str(places / "people.parquet"), privacy=privacy, synthesis={"sweeps": 1})
-    return Path(release_in_process(spec, Settings()).released)
-
-
 def test_a_ledger_rolled_back_with_its_folders_is_found_by_what_was_given_away(places: Path) -> None:
     """One snapshot of ledger and both zones agrees with itself; a certificate elsewhere remembers what came later."""
-    first = other_seed(places, 1.0)
+    first = into(places, "out", 1.0)
     snapshot(places, "before")
-    second = other_seed(places, 0.5)
+    second = into(places, "out", 0.5)
     shutil.copytree(first, places / "given" / first.name)
     given = shutil.copytree(second, places / "given" / second.name)
     assert privsyn("ledger", "verify", "--against", places / "given").exit_code == 0
@@ -337,7 +327,7 @@ def test_a_ledger_rolled_back_with_its_folders_is_found_by_what_was_given_away(p
     assert result.exit_code == 1
     assert any(p.startswith(f"{given.name}: the ledger had entry 12 when it was published") for p in problems)
     assert not any(first.name in p for p in problems)
-    other_seed(places, 0.25)  # grown again to as many entries: another history
+    into(places, "out", 0.25)  # grown again to as many entries: another history
     assert len(Ledger(Settings().ledger).entries()) == 12
     again = privsyn("ledger", "verify", "--against", given, "--json")
     assert again.exit_code == 1 and "another history" in again.stdout
@@ -349,11 +339,11 @@ def test_mutant_a_head_that_is_not_looked_for(places: Path, monkeypatch: pytest.
         "privsyn.api.ledger_comparison._check_heads",
         lambda certificate, entries: [] if len(entries) >= certificate.ledger.entries else ["another history"],
     )
-    other_seed(places, 1.0)
+    into(places, "out", 1.0)
     snapshot(places, "before")
-    given = shutil.copytree(other_seed(places, 0.5), places / "given")
+    given = shutil.copytree(into(places, "out", 0.5), places / "given")
     roll_back(places, "before")
-    other_seed(places, 0.25)
+    into(places, "out", 0.25)
     assert "another history" not in privsyn("ledger", "verify", "--against", given, "--json").stdout
 
 

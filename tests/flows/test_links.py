@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.settings import Settings
@@ -20,9 +19,7 @@ from tests.support.specs import people
 
 @pytest.fixture
 def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(100), data)
-    return few(str(data))
+    return few(kept.begin_with(monkeypatch, people(100)))
 
 
 @pytest.fixture

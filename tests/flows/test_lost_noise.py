@@ -32,9 +32,7 @@ LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(200), data)
-    return few(str(data))
+    return few(kept.begin_with(monkeypatch, people(200)))
 
 
 @pytest.fixture

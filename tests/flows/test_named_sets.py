@@ -42,9 +42,7 @@ NAMED = [{"columns": ["age", "region", "happy"]}, {"columns": ["income", "happy"
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(2_000), data)
-    return make_spec(data=str(data), synthesis={"sweeps": 1}, workload=NAMED)
+    return make_spec(data=kept.begin_with(monkeypatch, people(2_000)), synthesis={"sweeps": 1}, workload=NAMED)
 
 
 def test_a_release_counts_each_named_set_pays_for_it_and_can_be_improved(kept: Kept, spec: ReleaseSpec) -> None:

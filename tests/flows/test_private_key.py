@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.errors import PrivsynError
@@ -22,9 +21,7 @@ from tests.support.specs import people
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(200), data)
-    return few(str(data), budget={"epsilon": 5.0, "delta": 1e-9})
+    return few(kept.begin_with(monkeypatch, people(200)), budget={"epsilon": 5.0, "delta": 1e-9})
 
 
 def restore_without_dots(private: Path) -> None:

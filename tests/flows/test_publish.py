@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api.open_release import Release, open_release
@@ -39,9 +38,8 @@ Place = Callable[[], str]
 @pytest.fixture
 def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """A quick release in several parts."""
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(400), data)
-    asked = few(str(data), synthesis={"sweeps": 2, "rows": 400, "shard_rows": 100})
+    data = kept.begin_with(monkeypatch, people(400))
+    asked = few(data, synthesis={"sweeps": 2, "rows": 400, "shard_rows": 100})
     columns = {name: column.model_dump() for name, column in asked.columns.items()}
     return changed(
         asked, columns={**columns, "age": {**columns["age"], "description": "it's the age", "unit": "years"}}

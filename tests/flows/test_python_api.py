@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
@@ -224,17 +222,3 @@ def test_neither_a_release_nor_one_that_is_there_loads_anything_heavy(
     run = files_in(places / "out" / "released").pop()
     opened = f"import privsyn; release = privsyn.open_release({run!r}); release.to_pandas(), release._repr_html_()"
     assert loaded_after(opened, ROOT) == set()
-
-
-@pytest.mark.slow
-def test_a_release_from_polars_and_pandas_is_made_by_a_script(places: Path) -> None:
-    program = """
-import polars, privsyn
-spec = {"dataset": "d", "unit": {"records_per_person": 1}, "privacy": {"epsilon": 1, "delta": 1e-9},
-        "budget": {"epsilon": 9, "delta": 1e-8}, "columns": {"a": {"kind": "integer", "min": 0, "max": 3}}}
-table = polars.DataFrame({"a": [0, 1, 2, 3] * 50})
-print(privsyn.release(table, spec), privsyn.release(table.to_pandas(), spec).drawn)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("<Release d-") and done.stdout.endswith(" ()\n")

@@ -45,9 +45,7 @@ QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    home = kept.begin(monkeypatch)
-    pq.write_table(people_with("CANARY", 400), home / "people.parquet")
-    return make_spec(data=str(home / "people.parquet"), **QUICK)
+    return make_spec(data=kept.begin_with(monkeypatch, people_with("CANARY", 400)), **QUICK)
 
 
 @pytest.fixture

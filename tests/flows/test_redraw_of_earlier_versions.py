@@ -1,4 +1,4 @@
-"""What an earlier version was paid for is not drawn anew without a word, and what is another request is drawn."""
+"""What an earlier version was paid for is found, verified, made again and not drawn anew without a word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.ledger import LedgerView
 from privsyn.api.release import propose_release
+from privsyn.api.rerun import rerun
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API
@@ -283,3 +285,25 @@ def test_figures_at_an_epsilon_and_releases_are_not_paid_for_each_other(
 
 def test_figures_of_a_release_of_an_earlier_version_at_its_own_epsilon_are_drawn(home: Path) -> None:
     assert publish_quality(RUN, 3.0, settings_of(home)).drawn == ("quality_figures",)
+
+
+RUNS = ("people-93608a96", "people-paper-3f435b55")
+"""The releases of tests/fixtures/0.2.0; that their requests are not drawn anew: test_redraw_of_earlier_versions.py."""
+
+
+@pytest.fixture
+def as_it_was(tmp_path: Path) -> Path:
+    return copied("0.2.0", tmp_path)
+
+
+def test_the_ledger_has_no_problem(as_it_was: Path) -> None:
+    found = LedgerView(settings_of(as_it_was)).verify()
+    assert (found.verified, found.problems, found.as_json()["certificates"]) == (True, (), 2)
+    assert "2 of 2 certificates name no entry of the ledger, like certificates of earlier versions" in found.notes[0]
+
+
+@pytest.mark.parametrize("run", keep_first(RUNS))
+def test_its_noise_is_taken_as_given_when_it_is_made_again(as_it_was: Path, run: str) -> None:
+    told = {file.name: file.words() for file in rerun(run, settings_of(as_it_was)).files}
+    looks = [f"marginals/{name}.parquet" for name in ("one_way", "scores", "measured")]
+    assert {told[name] for name in looks} == {"agrees (given: nobody can draw it again)"}

@@ -1,4 +1,4 @@
-"""A release of a table in an object store: that of the same rows in files here, from objects that do not change."""
+"""Object stores: tables that are read from them, and released folders that are copied to them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from privsyn.base.errors import RequestError
-from privsyn.base.places import DataUrl
+import privsyn
+from privsyn.base.data_url import DataUrl
+from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.extras.stores import released_store
+from privsyn.extras.stores.released_store import copy_released, fetch_released
+from privsyn.publish.folder import ReleaseSummary, add_formats
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.specs.draft import draft
 from privsyn.storage.store import Store
 from tests.flows.test_release_from_databases import read_released, release
+from tests.support.commands import privsyn as command
 from tests.support.examples import keep_first
+from tests.support.kept import Kept
 from tests.support.object_stores import CREDENTIALS, Bucket, serve_bucket
-from tests.support.releases import QUICK, few, spent
+from tests.support.releases import QUICK, few, release_in_process, spent
 from tests.support.specs import make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -210,3 +216,123 @@ def test_reading_an_object_takes_no_memory_for_its_size(bucket: Bucket) -> None:
             tops = max(tops, pa.total_allocated_bytes() - before)
         peaks.append(tops)
     assert peaks[1] < 1.5 * peaks[0]
+
+
+@pytest.fixture
+def made(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSummary:
+    """A release that no setting sends to a store, the same for every test that asks for it."""
+    data = kept.begin_with(monkeypatch, people(400))
+    return kept.once(lambda: release_in_process(few(data), Settings()))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def place(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A folder of the bucket for released folders, which the settings name."""
+    url = f"s3://{bucket.name}/{tmp_path.name}"
+    monkeypatch.setenv("PRIVSYN_RELEASED_STORE", url)
+    return url
+
+
+def list_names(bucket: Bucket, url: str) -> set[str]:
+    top = url.partition(f"{bucket.name}/")[2]
+    return {key.removeprefix(f"{top}/") for key in bucket.list_keys(top)}
+
+
+def list_folder(folder: str) -> set[str]:
+    return {str(f.relative_to(folder)) for f in Path(folder).rglob("*") if f.is_file()}
+
+
+def test_a_release_is_in_the_store_and_its_receiver_reads_it_there(bucket: Bucket, place: str, save: Any) -> None:
+    made = release_in_process(few(save(people(400))), Settings())
+    url = f"{place}/{made.run}"
+    assert list_names(bucket, url) == list_folder(made.released)
+    here, there = privsyn.open_release(made.released), privsyn.open_release(url)
+    assert there.run == here.run and there.table.equals(here.table) and there.folder != here.folder
+    assert there.certificate == here.certificate and there.count().equals(here.count())
+    asked = command("query", url, "age")
+    assert asked.exit_code == 0, asked.output
+
+
+def test_the_manifest_is_written_last_and_a_further_run_completes_the_copy(
+    bucket: Bucket, place: str, save: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, write, written = few(save(people(400))), released_store._write, []
+
+    def failing(filesystem: Any, path: str) -> Any:
+        written.append(path)
+        if len(written) == 4:
+            raise OSError("AWS Error NETWORK_CONNECTION to http://user:secret@host")
+        return write(filesystem, path)
+
+    monkeypatch.setattr(released_store, "_write", failing)
+    with pytest.raises(PrivsynError, match=r"could not be copied: .* does not answer, or broke off") as caught:
+        release_in_process(spec, Settings())
+    assert "secret" not in str(caught.value) and caught.value.__context__ is None
+    paid = spent()
+    (folder,) = Settings().released_root.iterdir()
+    url = f"{place}/{folder.name}"
+    assert paid > 0 and (folder / "manifest.json").is_file()
+    assert 0 < len(list_names(bucket, url)) < len(list_folder(str(folder)))
+    with pytest.raises(RequestError, match=r"there is no release at s3://.*no manifest\.json, which is written last"):
+        privsyn.open_release(url)
+    monkeypatch.setattr(released_store, "_write", write)
+    assert release_in_process(spec, Settings()).drawn == () and spent() == paid
+    assert list_names(bucket, url) == list_folder(str(folder))
+    assert not copy_released(folder, place, "publish.database").written
+
+
+@pytest.mark.slow
+def test_a_folder_that_changes_is_replaced_with_its_manifest_last(
+    bucket: Bucket, place: str, save: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = release_in_process(few(save(people(400))), Settings())
+    url, write, without = f"{place}/{made.run}", released_store._write, []
+
+    def watching(filesystem: Any, path: str) -> Any:
+        without.append("manifest.json" not in list_names(bucket, url))
+        return write(filesystem, path)
+
+    monkeypatch.setattr(released_store, "_write", watching)
+    bucket.write_bytes(f"{url.partition(bucket.name + '/')[2]}/left-over.csv", b"x")
+    add_formats(made.run, ["csv"], Settings())
+    assert without and all(without)
+    assert list_names(bucket, url) == list_folder(made.released) and "left-over.csv" not in list_names(bucket, url)
+
+
+def test_a_changed_or_foreign_file_is_refused(bucket: Bucket, made: ReleaseSummary, place: str) -> None:
+    url = f"{place}/{made.run}"
+    assert copy_released(Path(made.released), place, "publish.database").written
+    top = url.partition(f"{bucket.name}/")[2]
+    bucket.write_bytes(f"{top}/synthetic.parquet", b"changed")
+    with pytest.raises(RequestError, match=r"synthetic\.parquet of .* is missing or was changed"):
+        privsyn.open_release(url)
+    manifest = json.loads((Path(made.released) / "manifest.json").read_text())
+    manifest["files"]["../outside.txt"] = next(iter(manifest["files"].values()))
+    bucket.write_bytes(f"{top}/manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(RequestError, match="names a file that no release has"):
+        fetch_released(url, "query.release")
+    with pytest.raises(RequestError, match="there is no release at s3://private/none"):
+        privsyn.open_release("s3://private/none")
+
+
+def test_publish_copies_a_release_into_a_store(bucket: Bucket, made: ReleaseSummary, places: Path) -> None:
+    place = f"s3://{bucket.name}/published"
+    for said in ("Published", "Nothing to do: it already is"):
+        done = command("publish", made.run, place)
+        assert done.exit_code == 0 and f"{said} {place}/{made.run}" in done.output
+    assert list_names(bucket, f"{place}/{made.run}") == list_folder(made.released)
+    done = command("publish", f"{place}/{made.run}", f"duckdb:///{places}/a.duckdb")
+    assert done.exit_code == 0, done.output
+
+
+def test_wrong_places_are_refused_before_anything_is_spent(save: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = few(save(people(300)))
+    for url in ("s3://me:hunter2@bucket/released", "https://host/released", "s3://bucket/?key=hunter2"):
+        monkeypatch.setenv("PRIVSYN_RELEASED_STORE", url)
+        with pytest.raises(RequestError) as caught:
+            release_in_process(spec, Settings())
+        assert caught.value.field == "settings.released_store" and "hunter2" not in str(caught.value) and spent() == 0
+    monkeypatch.delenv("PRIVSYN_RELEASED_STORE")
+    monkeypatch.setenv("PRIVSYN_OUT", "s3://bucket/released")
+    with pytest.raises(RequestError, match="is in an object store, but releases are made in a local folder"):
+        release_in_process(spec, Settings())

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.errors import BudgetRefusedError
@@ -25,9 +24,8 @@ FULL = {"epsilon": 1.0, "delta": 1e-9}
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """A request that was released, and used up the cap."""
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(200), data)
-    asked = few(str(data), privacy=FULL, budget=FULL)
+    data = kept.begin_with(monkeypatch, people(200))
+    asked = few(data, privacy=FULL, budget=FULL)
     kept.once(lambda: run(asked))
     return asked
 

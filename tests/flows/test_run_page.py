@@ -153,9 +153,7 @@ def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people_with("zanzibar", 600), data)
-    return make_spec(data=str(data), synthesis={"sweeps": 1})
+    return make_spec(data=kept.begin_with(monkeypatch, people_with("zanzibar", 600)), synthesis={"sweeps": 1})
 
 
 @pytest.fixture

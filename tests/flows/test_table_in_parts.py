@@ -27,9 +27,7 @@ SHARDS: dict[str, Any] = {"sweeps": 2, "rows": 1_000, "shard_rows": 300}
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data = kept.begin(monkeypatch) / "people.parquet"
-    pq.write_table(people(300), data)
-    return few(str(data), synthesis=SHARDS, formats=["parquet", "csv"])
+    return few(kept.begin_with(monkeypatch, people(300)), synthesis=SHARDS, formats=["parquet", "csv"])
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import builtins
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from tests.support.releases import few, release_in_process
 from tests.support.specs import people_with
+from tests.support.webhook import listen
 
 CANARY = "zanzibar"
 
@@ -51,15 +51,8 @@ def receiver(code: int = 200) -> Iterator[tuple[str, list[bytes]]]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with listen(Handler) as server:
         yield f"http://127.0.0.1:{server.server_port}", heard
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def spans(heard: list[bytes]) -> list[Any]:

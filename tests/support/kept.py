@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 
@@ -31,6 +33,11 @@ class Kept:
         monkeypatch.setenv("PRIVSYN_OUT", str(self.home / "out"))
         monkeypatch.setenv("PRIVSYN_LEDGER", str(self.home / "ledger.sqlite"))
         return self.home
+
+    def begin_with(self, monkeypatch: pytest.MonkeyPatch, table: pa.Table) -> str:
+        """Such a folder with a table in it; the table's path."""
+        pq.write_table(table, self.begin(monkeypatch) / "people.parquet")
+        return str(self.home / "people.parquet")
 
     def once(self, make: Callable[[], Any]) -> Any:
         """What ``make`` returned the first time, with the folder as it left it then."""

@@ -29,6 +29,20 @@ class Told:
 
 
 @contextmanager
+def listen(handler: type[BaseHTTPRequestHandler]) -> Iterator[HTTPServer]:
+    """A web server at a free port of this machine, until the end of the block."""
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def webhook() -> Iterator[Told]:
     """One that listens until the end of the block."""
     told = Told()
@@ -44,13 +58,6 @@ def webhook() -> Iterator[Told]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}/hooks/secret-token"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with listen(Handler) as server:
+        told.url = f"http://127.0.0.1:{server.server_port}/hooks/secret-token"
         yield told
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,4 +1,4 @@
-"""Interrupts of a run: held back from imports and waits, delivered where the run looks, and never lost."""
+"""Interrupts: held back from imports and waits, delivered where the run looks, never lost, told as what they were."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import typer
 
 from privsyn.base import interrupts
 from privsyn.base.interrupts import check_interrupts, defer_interrupts, watch_interrupts
 from privsyn.base.settings import Settings
+from privsyn.cli.common import print_errors
 from privsyn.data_contracts.domain import Domain
 from privsyn.storage.store import Store
 from privsyn.tasks.kernels import blocks, counting
@@ -274,3 +276,33 @@ def test_a_signal_that_comes_while_one_is_noted_waits_for_no_lock(monkeypatch: p
     noting.start()
     noting.join(5)
     assert not noting.is_alive()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_under_another_error_is_told_as_one(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(typer.Exit) as ended, print_errors(debug=False):
+        try:
+            os.kill(os.getpid(), number)
+        except KeyboardInterrupt:
+            raise SystemError("initialization of a module raised") from None
+    assert ended.value.exit_code == 1
+    assert "stopped. Run the same command again" in " ".join(capsys.readouterr().err.split())
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_an_error_without_an_interrupt_is_told_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), print_errors(debug=False):
+        raise SystemError("initialization of a module raised")
+    assert "unexpected SystemError" in capsys.readouterr().err
+
+
+def test_a_full_disk_behind_standard_output_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, print_errors(debug=False), Path("/dev/full").open("w") as full:
+        full.write("answer")
+        full.flush()
+    assert ended.value.exit_code == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.startswith("privsyn: what is written does not fit or cannot be kept: No space left on device. Free")

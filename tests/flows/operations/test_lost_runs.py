@@ -1,31 +1,36 @@
-"""Runs whose process is gone end when their worker starts; runs with a process, and those of others, go on."""
+"""Runs whose process is gone end when their worker starts, others go on; and the history is as long as it is to be."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import LogCreate
 from prefect.states import Completed, Pending, Running
 
-from privsyn.server import work_pool
-from privsyn.server.work_pool import (
+from privsyn.server import lost_runs
+from privsyn.server.lost_runs import (
     HEARTBEAT,
     RUN,
     WORKER,
     LostRunWatch,
-    close_pool,
     end_lost_runs,
     end_runs_of_absent_workers,
     name_worker,
 )
+from privsyn.server.work_pool import close_pool
+from tests.support import prefect_ui
 
 
 @flow(name="any")
@@ -103,7 +108,7 @@ def test_a_run_that_ended_by_itself_meanwhile_keeps_its_state(
         client.set_flow_run_state(run, Completed(), force=True)
         return set()
 
-    monkeypatch.setattr(work_pool, "_list_alive", none_alive)
+    monkeypatch.setattr(lost_runs, "_list_alive", none_alive)
     end_lost_runs(client, name_worker())
     assert client.read_flow_run(run).state.name == "Completed"  # type: ignore[union-attr]
 
@@ -130,3 +135,34 @@ def test_the_server_ends_the_silent_runs_of_a_worker_that_is_gone(client: SyncPr
     finally:
         client.delete_flow_run(other)
         client.delete_work_pool("privsyn")
+
+
+@flow(name="any-flow-with-a-past")
+def past() -> None:
+    """Never run: it stands for a flow."""
+
+
+@pytest.mark.slow
+def test_what_is_older_goes_and_the_rest_stays(tmp_path: Path) -> None:
+    quick = {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "2", "PRIVSYN_HISTORY_DAYS": "30"}
+    with (
+        prefect_ui.server(tmp_path, tmp_path, **quick) as server,
+        SyncPrefectClient(f"{server.page}/api", auth_string=server.login) as client,
+    ):
+        runs = {}
+        for days in (40, 20):
+            moment = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
+            run = client.create_flow_run(past, state=Completed())
+            line = LogCreate(name="x", level=20, message="m", timestamp=moment, flow_run_id=run.id)
+            client.create_logs([line])
+            with sqlite3.connect(tmp_path / "prefect" / "prefect.db", timeout=60) as history:
+                ended = (f"{moment:%Y-%m-%d %H:%M:%S.%f}", str(run.id))
+                assert history.execute("UPDATE flow_run SET end_time = ? WHERE id = ?", ended).rowcount == 1
+            runs[days] = str(run.id)
+
+        def count_logs(run: str) -> int:
+            return len(server.ask("/logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}}))
+
+        prefect_ui.eventually(lambda: [r["id"] for r in server.runs()] == [runs[20]], "the end of the older run")
+        prefect_ui.eventually(lambda: count_logs(runs[40]) == 0, "the end of its log")
+        assert count_logs(runs[20]) == 1

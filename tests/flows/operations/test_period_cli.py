@@ -1,4 +1,4 @@
-"""``privsyn release SPEC --period P``, as a cron job calls it, and the periods in what the ledger's commands show."""
+"""Periods on the command line: `release --period` and `backfill`, and what the ledger's commands show of them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.ledger import LedgerView
 from privsyn.api.release import propose_release
 from privsyn.base.calendar_periods import name_period
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.admission import check_request
+from privsyn.flows.budget import read_budgets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs.spec_file import load_spec
 from tests.support.commands import privsyn
@@ -71,6 +73,7 @@ def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:
     refused = privsyn("release", spec, "--period", "2026-09")
     assert refused.exit_code == 3
     assert "spent so far" in refused.stderr
+    assert [refusal.period for refusal in Ledger(Settings().ledger).refusals("people")] == ["2026-09"]
 
     shown = privsyn("ledger", "show", "people").stdout
     row = next(line for line in shown.splitlines() if "2026-11" in line and "released" in line)
@@ -185,26 +188,83 @@ def test_a_day_begins_on_the_calendar_that_is_asked(spec: Path) -> None:
     check_request(propose_release(asked, Settings(), period=day, calendar="Pacific/Kiritimati"))
 
 
-def test_the_calendar_tells_a_period_that_was_refused_from_one_that_nobody_asked_for(spec: Path) -> None:
-    assert privsyn("release", spec, "--period", "2026-06").exit_code == 0
-    refused = privsyn("release", spec, "--period", "2026-08")
-    assert refused.exit_code == 3, refused.output
-    ledger = Ledger(Settings().ledger)
-    assert ledger.verify() == [] and len(ledger.refusals("people")) == 1
-    shown = json.loads(privsyn("ledger", "calendar", "--json", "--last", "99").stdout)
-    by_period = {day["period"]: day for day in shown}
-    assert [by_period[month]["state"] for month in ("2026-06", "2026-07", "2026-08", "2026-09")] == [
-        "released",
-        "missed",
-        "refused",
-        "missed",
-    ]
-    assert by_period["2026-08"]["since"] and not by_period["2026-08"]["run"]
-
-
 def test_a_refusal_that_cannot_be_noted_is_a_refusal_all_the_same(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "refuse_period", _refuse)
     assert privsyn("release", spec, "--period", "2026-06").exit_code == 0
     refused = privsyn("release", spec, "--period", "2026-08")
     assert refused.exit_code == 3 and "the test stops here" not in refused.output
     assert Ledger(Settings().ledger).refusals() == []
+
+
+@pytest.fixture
+def room_for_four(places: Path) -> Path:
+    return write_spec(places, SPEC.replace("epsilon: 1.2", "epsilon: 2.2"))  # the cap fits four releases
+
+
+def list_released() -> list[str]:
+    return [row.period for row in Ledger(Settings().ledger).periods() if row.released]
+
+
+def test_what_was_missed_is_released_in_order_and_what_is_released_is_left_out(room_for_four: Path) -> None:
+    assert privsyn("release", room_for_four, "--period", "2026-02").exit_code == 0
+    done = privsyn("backfill", room_for_four, "--from", "2026-01", "--to", "2026-04", "--yes", "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert answer["periods"] == dict(
+        zip(("2026-01", "2026-02", "2026-03", "2026-04"), ("missed", "released", "missed", "missed"), strict=True)
+    )
+    assert list(answer["released"]) == ["2026-01", "2026-03", "2026-04"]
+    assert list_released() == ["2026-02", "2026-01", "2026-03", "2026-04"]
+    again = privsyn("backfill", room_for_four, "--from", "2026-01", "--to", "2026-04")
+    assert again.exit_code == 0 and json.loads(done.stdout)["dataset"] == "people"
+    assert "0 releases of epsilon 1 at delta 1e-09: 0 % of the cap" in again.stderr
+    assert len(list_released()) == 4
+
+
+def test_the_price_of_all_is_said_before_anything_is_paid(room_for_four: Path) -> None:
+    shown = privsyn("backfill", room_for_four, "--from", "2026-01", "--to", "2026-03", "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert "3 releases of epsilon 1 at delta 1e-09: " in shown.stderr and "more release like these fits" in shown.stderr
+    assert "2026-02" in shown.stdout and "is released" in shown.stdout
+    asked = privsyn("backfill", room_for_four, "--from", "2026-01", "--to", "2026-03")
+    assert asked.exit_code == 2 and "--yes" in asked.stderr  # nobody is there to answer
+    assert not Path(str(Settings().ledger)).exists()
+
+
+def test_more_than_fits_is_refused_whole_with_the_last_period_that_fits(room_for_four: Path) -> None:
+    refused = privsyn("backfill", room_for_four, "--from", "2026-01", "--to", "2026-09", "--yes")
+    assert refused.exit_code == 3, refused.output
+    assert "has room for 4 of these 9 releases" in refused.stderr and "End with 2026-04" in refused.stderr
+    assert not Path(str(Settings().ledger)).exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        ("2026-01", "2031-01", "--to: 2031-01 has not begun"),
+        ("2026-03", "2026-01", "--to: 2026-01 is before 2026-03"),
+        ("march", "2026-01", "--from: 'march' is not a period"),
+    ],
+)
+def test_a_wrong_range_is_refused_in_one_sentence(room_for_four: Path, first: str, last: str, words: str) -> None:
+    refused = privsyn("backfill", room_for_four, "--from", first, "--to", last, "--yes")
+    assert refused.exit_code == 2 and words in refused.stderr
+
+
+def test_the_calendar_says_of_each_period_where_it_stands_on_the_command_line_in_python_and_on_the_page(
+    room_for_four: Path,
+) -> None:
+    assert "No data set has begun a period" in privsyn("ledger", "calendar").stderr
+    assert privsyn("backfill", room_for_four, "--from", "2026-07", "--to", "2026-07", "--yes").exit_code == 0
+    assert privsyn("release", room_for_four, "--period", "2026-09").exit_code == 0
+    shown = json.loads(privsyn("ledger", "calendar", "people", "--json").stdout)
+    states = {day["period"]: day["state"] for day in shown}
+    assert (states["2026-07"], states["2026-08"], states["2026-09"]) == ("released", "missed", "released")
+    lines = [line for line in privsyn("ledger", "calendar").stdout.splitlines() if "2026-08" in line]
+    assert len(lines) == 1 and "missed" in lines[0] and "people" in lines[0]
+    view = LedgerView(Settings())
+    assert "2026-08  missed" in str(view.calendar()) and "<td>missed</td>" in view.calendar()._repr_html_()
+    page = read_budgets(Settings().ledger).calendar
+    assert {row["period"]: row["state"] for row in page} == states
+    assert "ledger.last" not in privsyn("ledger", "calendar", "--last", "0").stderr
+    assert "--last: 0 is not a number of periods" in privsyn("ledger", "calendar", "--last", "0").stderr

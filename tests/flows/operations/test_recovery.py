@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
@@ -37,11 +36,9 @@ def put_back(copy: Path, ledger: Path) -> None:
 @pytest.fixture
 def paid(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> tuple[ReleaseSpec, Path]:
     """A spec that was released, and its ledger."""
-    home = kept.begin(monkeypatch)
-    pq.write_table(people(200), home / "people.parquet")
-    spec = few(str(home / "people.parquet"))
+    spec = few(kept.begin_with(monkeypatch, people(200)))
     kept.once(lambda: run(spec))
-    return spec, home / "ledger.sqlite"
+    return spec, kept.home / "ledger.sqlite"
 
 
 def at(epsilon: float, spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:

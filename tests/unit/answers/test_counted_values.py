@@ -1,17 +1,18 @@
-"""Answers about values inside cells, by the counts of single values."""
+"""Answers about values inside cells: by the counts of single values, and where nulls share a code with numbers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.answers.cells import ColumnCells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.conditions import read_condition
-from privsyn.answers.counted import answer_counts, answer_shares, find_split_cells
-from privsyn.answers.number_columns import answer_quantiles
+from privsyn.answers.counted import answer_counts, answer_means, answer_shares, find_split_cells
+from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts
 from tests.support.answered import released
@@ -79,3 +80,32 @@ def test_a_quantile_in_the_cell_above_0_has_an_interval_from_0() -> None:
     one = released(pa.table({"paid": paid}), asked, 0)
     found = answer_quantiles(Question.of(one, (), None, ("paid",)), "paid", [0.15], 0.95)
     assert found.low[0] == 0.0 and found.high[0] >= 1.5
+
+
+COLUMNS = {
+    "pay": {"kind": "number", "min": 0, "max": 1_000, "bins": 8, "exact": [9_999], "nullable": True},
+    "group": {"kind": "categorical", "values": ["a", "b"]},
+}
+
+
+def test_a_mean_is_held_where_the_first_counts_say_that_a_combined_code_is_all_null() -> None:
+    rng = np.random.default_rng(0)
+    pay = np.append(rng.uniform(0, 400, 1_500), rng.uniform(500, 1_000, 1_500))
+    pay[1_480:1_500] = 9_999
+    group = np.repeat(["a", "b"], 1_500)
+    rows = pa.table({"pay": pa.array(pay, mask=np.isin(np.arange(3_000), range(2_990, 3_000))), "group": group})
+    asked = make_spec(COLUMNS, privacy={"epsilon": 0.7, "delta": 1e-9}, synthesis={"sweeps": 2})
+    found = next(f for f in (released(rows, asked, seed) for seed in range(30)) if together(f.recode["pay"].coarse))
+    recode = found.recode["pay"]
+    weight = recode.weight.copy()
+    weight[-2:] = 0.0, 1.0
+    found.recode["pay"] = replace(recode, weight=weight)
+    mean = answer_means(Question.of(found, ("group",), None, ("pay",)), "pay", 0.95)
+    real = float(pay[:1_500].mean())
+    assert mean.source == "implied" and mean.low[0] <= real <= mean.high[0]
+    assert mean.estimate[0] < real - 50, "the estimate itself follows the shares"
+
+
+def together(coarse: np.ndarray) -> bool:
+    """Whether the exact value and null share a code of their own."""
+    return bool(coarse[-1] == coarse[-2] != coarse[-3])

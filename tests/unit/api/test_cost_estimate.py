@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import privsyn
-from privsyn.api.cost_estimate import Estimate, _choose_factor, _compute_growth, _continue_power
+from privsyn.api.cost_estimate import Estimate, _choose_factor
 from privsyn.api.rehearsal import Cost, Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
@@ -85,19 +85,6 @@ def test_a_rehearsal_makes_no_more_rows_than_a_shard_has(tmp_path: Path) -> None
     spec = make_spec(columns, synthesis={"shard_rows": 50_000})
     assert Rehearsal(spec, tmp_path, 10**7, 10**7).rows_made == 50_000
     assert Rehearsal(make_spec(columns), tmp_path, 10**9, 10**9).rows_made == 2_000_000
-
-
-def test_files_of_rows_that_are_made_grow_with_those_and_others_with_the_table(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(make_spec(), tmp_path, 5_000_000, 1_000_000)
-    assert rehearsal.rows_in == rehearsal.rows_made == 400_000
-    assert _compute_growth(rehearsal, 400_000, makes_rows=True) == 2.5
-    assert _compute_growth(rehearsal, 400_000, makes_rows=False) == 12.5
-    assert _compute_growth(rehearsal, 24, makes_rows=True) == 1.0
-
-
-def test_what_makes_no_rows_is_continued_as_it_is(tmp_path: Path) -> None:
-    assert _compute_growth(Rehearsal(make_spec(), tmp_path, 1_000, 0), 0, makes_rows=True) == 1.0
-    assert _continue_power(1, 0.1, 0, 0.2, 0.0) == 0.2
 
 
 def test_where_twice_the_rehearsed_marginals_are_all_scored_pairs_these_have_noise() -> None:

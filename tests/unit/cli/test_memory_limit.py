@@ -1,15 +1,18 @@
-"""A memory limit ends a command in one sentence, and loses and spends nothing."""
+"""A memory limit ends a command in one sentence, loses and spends nothing; unused memory goes back where it can."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import typer
 
+from privsyn.base import process_memory
 from privsyn.base.errors import PrivsynError, is_out_of_memory
 from privsyn.base.settings import Settings
 from privsyn.cli.common import print_errors
@@ -67,3 +70,14 @@ def test_a_step_without_memory_spends_nothing_and_is_finished_later(
     assert refused.value.exit_code == 1
     assert sum(e.rho for e in Ledger(Settings().ledger).entries() if e.event == "spent") == 0
     assert release_in_process(spec, Settings()).drawn
+
+
+def refuse(name: None) -> Any:
+    raise TypeError("as on Windows, where the program itself is no library")
+
+
+@pytest.mark.parametrize("load", [refuse, lambda name: object()])
+def test_a_library_that_cannot_is_no_error(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(process_memory, "_find_trim", process_memory._find_trim.__wrapped__)
+    process_memory.return_unused_memory()

@@ -107,6 +107,20 @@ class Setting:
             noise=self.noise,
         )
 
+    def follow(self, table: str, does: Callable[..., Any]) -> tuple[Run, Step]:
+        """The run with a further step, which reads a table of the first one and makes such a table, and that step."""
+        after = Step(
+            name="after",
+            title="After",
+            kind=StepKind.POSTPROCESS,
+            inputs=(f"counts.{table}",),
+            outputs={table: self.step.outputs[table]},
+            run=does,
+        )
+        run = self.run()
+        plan = Plan(self.request, (self.step, after))
+        return replace(run, plan=plan, keys={**run.keys, "after": "1" * 64}), after
+
     def reserve(self) -> None:
         lines = self.run().list_unsettled_charges()
         self.ledger.reserve("people", "people-1", lines, self.request.spec.privacy.delta)
@@ -115,9 +129,15 @@ class Setting:
         return self.ledger.state("people", KEY)
 
 
-def test_the_order_is_reserve_draw_claim_look_write_settle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Setting(tmp_path, monkeypatch)
-    here.reserve()
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+    """The usual step, with its price reserved."""
+    made = Setting(tmp_path, monkeypatch)
+    made.reserve()
+    return made
+
+
+def test_the_order_is_reserve_draw_claim_look_write_settle(here: Setting) -> None:
     here.run().execute(here.step, {})
     assert here.events == [
         "reserve", "draw", "keep_noise", "claim", "look", "write_table", "write_table", "settle"
@@ -132,9 +152,7 @@ def test_nothing_is_drawn_or_read_before_the_reservation(tmp_path: Path, monkeyp
     assert here.events == [] and here.state() is None
 
 
-def test_a_second_run_of_a_settled_step_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Setting(tmp_path, monkeypatch)
-    here.reserve()
+def test_a_second_run_of_a_settled_step_does_nothing(here: Setting) -> None:
     first = here.run().execute(here.step, {})
     before = list(here.events)
     assert here.run().execute(here.step, {}) == first
@@ -172,10 +190,8 @@ def test_a_look_that_fails_settles_nothing_and_the_next_takes_the_same_noise(
 
 
 def test_a_draw_that_fails_reads_nothing_and_gives_its_charge_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = Setting(tmp_path, monkeypatch)
-    here.reserve()
     monkeypatch.setattr(OpenDPNoise, "draw", lambda *arguments: 1 / 0)
     with pytest.raises(StepFailedError):
         here.run().execute(here.step, {})
@@ -231,27 +247,15 @@ def test_a_plan_and_post_processing_have_no_access_to_rows(tmp_path: Path, monke
         return ask(request, inputs, rho)
 
     here = Setting(tmp_path, monkeypatch, plan=peek)
-    after = Step(
-        name="after",
-        title="After",
-        kind=StepKind.POSTPROCESS,
-        inputs=(),
-        outputs={},
-        run=lambda r, inputs, progress: looked.append("after") or {"private": inputs.private},
-    )
     here.reserve()
-    run = here.run()
-    run.execute(here.step, {})
+    run, after = here.follow("receipts", lambda r, inputs, progress: looked.append("after") or {"r": inputs.private})
+    refs = run.execute(here.step, {})
     with pytest.raises(StepFailedError, match="TypeError"):
-        replace(run, plan=Plan(here.request, (here.step, after)), keys={**run.keys, "after": "1" * 64}).execute(
-            after, {}
-        )
+        run.execute(after, {"counts": refs})
     assert looked == ["plan", "after"]
 
 
-def test_a_table_that_was_changed_on_disk_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Setting(tmp_path, monkeypatch)
-    here.reserve()
+def test_a_table_that_was_changed_on_disk_is_not_read(here: Setting) -> None:
     refs = here.run().execute(here.step, {})
     for ref in refs.tables.values():
         Path(ref.path).write_bytes(b"other")
@@ -267,10 +271,8 @@ class KilledError(BaseException):
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("call", ["draw", "keep_noise", "claim", "write_table", "settle"])
 def test_a_run_killed_at_any_call_goes_on_with_one_draw_and_one_charge(
-    call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: str, after: bool, here: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = Setting(tmp_path, monkeypatch)
-    here.reserve()
     owner = {"draw": OpenDPNoise, "keep_noise": Records, "write_table": Store}.get(call, Ledger)
     function: Callable[..., Any] = getattr(owner, call)
 
@@ -302,29 +304,15 @@ def list_files(folder: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("fault", ["an error", "a table that breaks its contract"])
-def test_a_failing_step_leaves_no_table_and_no_record(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = Setting(tmp_path, monkeypatch)
-    here.reserve()
-    run = here.run()
-    refs = run.execute(here.step, {})
-
+def test_a_failing_step_leaves_no_table_and_no_record(fault: str, here: Setting, tmp_path: Path) -> None:
     def fail(request: Request, inputs: Inputs, progress: Any) -> dict[str, Any]:
         if fault == "an error":
             raise ValueError("the value 4711")
         receipts = inputs.table("counts.receipts")
         return {"receipts": receipts.set_column(receipts.schema.get_field_index("sigma"), "sigma", [[-1.0]])}
 
-    after = Step(
-        name="after",
-        title="After",
-        kind=StepKind.POSTPROCESS,
-        inputs=("counts.receipts",),
-        outputs={"receipts": tables.RECEIPTS},
-        run=fail,
-    )
-    both = replace(run, plan=Plan(here.request, (here.step, after)), keys={**run.keys, "after": "1" * 64})
+    both, after = here.follow("receipts", fail)
+    refs = both.execute(here.step, {})
     before = list_files(tmp_path)
     with pytest.raises(PrivsynError) as failed:
         both.execute(after, {"counts": refs})
@@ -332,20 +320,9 @@ def test_a_failing_step_leaves_no_table_and_no_record(
     assert list_files(tmp_path) == before and not both.is_whole(after) and both.is_whole(here.step)
 
 
-def test_a_step_reads_tables_of_its_own_runs_keys_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Setting(tmp_path, monkeypatch)
-    here.reserve()
-    run = here.run()
-    refs = run.execute(here.step, {})
-    after = Step(
-        name="after",
-        title="After",
-        kind=StepKind.POSTPROCESS,
-        inputs=("counts.noisy",),
-        outputs={"noisy": tables.NOISY},
-        run=lambda r, inputs, progress: {"noisy": inputs.table("counts.noisy")},
-    )
-    both = replace(run, plan=Plan(here.request, (here.step, after)), keys={**run.keys, "after": "1" * 64})
+def test_a_step_reads_tables_of_its_own_runs_keys_only(here: Setting) -> None:
+    both, after = here.follow("noisy", lambda r, inputs, progress: {"noisy": inputs.table("counts.noisy")})
+    refs = both.execute(here.step, {})
     with pytest.raises(PrivsynError, match="from another run"):
         both.execute(after, {"counts": refs.model_copy(update={"key": "f" * 64})})
     assert not both.is_whole(after)

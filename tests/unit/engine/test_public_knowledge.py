@@ -14,13 +14,14 @@ import privsyn.pipelines
 from privsyn.data_contracts.domain import Domain
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
+from privsyn.engine.step import Step
 from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.panels import PANEL_COLUMNS, make_panel_spec
 from tests.support.snapshots import COLUMNS, KNOWLEDGE, MECHANISMS, make_spec_of
+from tests.support.specs import make_spec
 
 STATEMENT = "Published by the office in January 2026."
 
@@ -179,16 +180,6 @@ def test_every_part_is_changed_and_every_mechanism_asked() -> None:
     assert {change for _, change in PAIRS} == set(CHANGES)
 
 
-@pytest.mark.parametrize("mechanism", [name for name, change in PAIRS if change == "together"])
-def test_columns_that_move_together_run_decode_alone_again_and_cost_nothing(mechanism: str) -> None:
-    before, after, _ = CHANGES["together"]
-    _, steps, keys = planned(MECHANISMS[mechanism], before)
-    _, _, others = planned(MECHANISMS[mechanism], after)
-    again = [step for step in steps if keys[step.name] != others[step.name]]
-    assert [step.name for step in again] == ["decode"]
-    assert not any(isinstance(step, ReleaseStep) for step in again)
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_what_a_step_inherits_a_step_before_it_declares(mechanism: str) -> None:
     _, steps, _ = planned(MECHANISMS[mechanism], {})
@@ -243,3 +234,31 @@ def test_no_mechanism_looks_public_knowledge_up_by_itself() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in fields and isinstance(node.value, ast.Attribute):
                 assert node.value.attr != "spec", f"{path.name}:{node.lineno}"
+
+
+def test_a_request_makes_each_columns_codec_once_whatever_its_order() -> None:
+    request = Request(make_spec())
+    ordered = request.order_columns(tuple(reversed(request.spec.released_columns)))
+    assert ordered.encoding.domain.attributes == tuple(reversed(request.encoding.domain.attributes))
+    assert {id(codec) for codec in ordered.encoding.codecs} == {id(codec) for codec in request.encoding.codecs}
+    anew = Request(request.spec, ordered.column_order).encoding
+    assert [codec.labels() for codec in anew.codecs] == [codec.labels() for codec in ordered.encoding.codecs]
+    assert ordered.order_columns(("age",)).column_order == ordered.column_order
+
+
+def test_a_restricted_request_has_what_was_made_and_answers_for_its_parts_alone() -> None:
+    request = Request(make_spec(**totals("region")))
+    step = request.restrict([KnowledgePart.PRIOR])
+    assert step.encoding is request.encoding and step.spec is request.spec
+    assert request.public.totals is not None
+    for restricted in (step, step.order_columns(tuple(reversed(request.spec.released_columns)))):
+        with pytest.raises(TypeError, match="does not declare that it reads"):
+            _ = restricted.public.totals
+    assert step.restrict([KnowledgePart.TOTALS]).public.totals is not None
+
+
+def test_another_spec_has_codecs_of_its_own() -> None:
+    request = Request(make_spec())
+    same, fewer = request.restrict(()), make_spec({"age": {"kind": "integer", "min": 0, "max": 9}})
+    assert replace(same, spec=fewer).encoding.domain.attributes == ("age",)
+    assert replace(same, threads=2).encoding is request.encoding

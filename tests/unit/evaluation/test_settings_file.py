@@ -1,4 +1,4 @@
-"""Evaluation settings: what is wrong with them, in words, and the fields that the command line names."""
+"""Evaluation settings and metrics in words: what is wrong with a setting, and what the page says of both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.evaluation.scores import as_markdown
 from privsyn.evaluation.settings_file import load_evaluation_spec
+from privsyn.specs.yaml_file import parse_yaml
+from tests.support.places import ROOT
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,17 @@ def test_wrong_settings_in_words(tmp_path: Path, text: str, start: str) -> None:
     message = str(caught.value)
     assert message.startswith(start), message
     assert not any(word in message for word in ("input should", "valid tuple", "instance of", "?.")), message
+
+
+PAGE = ROOT / "docs" / "evaluation.md"
+
+
+def test_the_page_lists_every_metric_as_it_is() -> None:
+    assert as_markdown() in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_settings_on_the_page_are_valid_and_complete() -> None:
+    block = PAGE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    content = parse_yaml(block, "evaluation.yaml").content
+    assert EvaluationSpec.model_validate(content)
+    assert set(content) == set(EvaluationSpec.model_fields)

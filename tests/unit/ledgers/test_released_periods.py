@@ -1,11 +1,10 @@
-"""Periods in the ledger: one run each, whoever comes second, and rows that cannot be edited unseen."""
+"""Periods in the ledger: one run each, refusals noted once, their calendar, and rows that cannot be edited unseen."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +18,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.backup import export_json
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from tests.support.places import FIXTURES
+from privsyn.ledgers.released_periods import PeriodRow, RefusalRow, build_calendar
 from tests.support.tampering import raw, tamper
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
@@ -154,22 +153,6 @@ def test_periods_without_their_table_or_their_guard_are_found(url: str, ledger: 
     assert any("which its run has not begun" in problem for problem in ledger.verify())
 
 
-def test_a_ledger_of_0_2_0_takes_periods_and_looking_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript((FIXTURES / "ledger_0_2_0.sql").read_text(encoding="utf-8"))
-    Ledger(path)  # gives it the guard against replaced rows
-    before = path.read_bytes()
-    ledger = Ledger(path)
-    assert (ledger.periods(), ledger.period("people", "2026-11"), ledger.verify()) == ([], None, [])
-    assert path.read_bytes() == before
-    ledger.reserve("people", "people-2026-11-11111111", [line("c" * 64)], period="2026-11")
-    ledger.release_period("people", "2026-11", "people-2026-11-11111111")
-    assert ledger.verify() == []
-    with pytest.raises(PeriodReleasedError):
-        Ledger(path).reserve("people", "people-2026-11-22222222", [line("d" * 64)], period="2026-11")
-
-
 def test_exports_and_views_hold_the_periods(url: str, ledger: Ledger) -> None:
     assert json.loads(export_json(ledger))["periods"] == []
     ledger.reserve("people", "run-1", [line("a")], period="2026-Q4")
@@ -190,3 +173,91 @@ def test_a_period_that_was_begun_and_not_finished_is_a_note_of_verify(url: str, 
     assert found.problems == ()
     (note,) = [n for n in map(str, found.notes) if "period" in n]
     assert "2026-11 of 'people' was begun by run-2 and is not released" in note
+
+
+QUARTER_HOUR = "2026-11-21T1315Z"
+
+
+def test_a_refusal_is_noted_once_and_only_of_a_known_data_set(url: str, ledger: Ledger) -> None:
+    for dataset in ("people", "people", "strangers"):
+        ledger.refuse_period(dataset, QUARTER_HOUR)
+    ledger.refuse_period("people", "2026-12")
+    assert [(row.dataset, row.period) for row in ledger.refusals()] == [("people", QUARTER_HOUR), ("people", "2026-12")]
+    assert ledger.refusals("strangers") == [] and ledger.verify() == []
+
+
+def test_a_refusal_that_is_changed_or_taken_away_is_found(url: str, ledger: Ledger) -> None:
+    ledger.refuse_period("people", "2026-12")
+    tamper(url, "UPDATE refusals SET period = '2026-11'", table="refusals")
+    assert any("row 1 of the refusals" in problem for problem in ledger.verify())
+    tamper(url, "DELETE FROM refusals", table="refusals")
+    assert any("0 rows of refusals" in problem for problem in ledger.verify())
+
+
+def test_a_ledger_of_before_has_no_refusals_and_gets_their_table_with_the_first(url: str, ledger: Ledger) -> None:
+    with raw(url) as connection:
+        for table in ("refusals", "refusal_chain"):
+            connection.exec_driver_sql(f"DROP TABLE {table}")
+    assert ledger.refusals() == [] and ledger.verify() == []
+    ledger.refuse_period("people", "2026-12")
+    assert len(ledger.refusals()) == 1 and ledger.verify() == []
+
+
+def test_every_period_has_room_in_postgresql_and_the_owner_widens_a_ledger_of_before(postgres_database: str) -> None:
+    ledger = Ledger(postgres_database)
+    ledger.register("people", CAP)
+    charge = [ChargeLine("one_way", "a" * 64, Fraction(1, 1000))]
+    with raw(postgres_database) as connection:
+        connection.exec_driver_sql("ALTER TABLE periods ALTER COLUMN period TYPE varchar(10)")
+    with pytest.raises(LedgerError, match="shorter names") as refused:
+        ledger.reserve("people", "run-1", charge, period=QUARTER_HOUR)
+    assert "privsyn ledger create" in str(refused.value) and ledger.entries() == []
+    ledger.make_tables()
+    ledger.reserve("people", "run-1", charge, period=QUARTER_HOUR)
+    assert ledger.periods()[0].period == QUARTER_HOUR and ledger.verify() == []
+
+
+NOW = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
+WHEN = "2026-08-01T00:00:00"
+
+
+def day_states(*events: tuple[str, str], refused: tuple[str, ...] = (), last: int = 12) -> dict[str, str]:
+    rows = [PeriodRow(i, "people", WHEN, "", "", p, f"run-{p}", e) for i, (p, e) in enumerate(events)]
+    refusals = [RefusalRow(i, name, WHEN, "", "", p) for i, p in enumerate(refused) for name in ("people", "others")]
+    return {day.period: day.state for day in build_calendar("people", rows, refusals, NOW, last)}
+
+
+JULY = [("2026-07", "begin"), ("2026-07", "release")]
+SEPTEMBER = [("2026-09", "begin")]
+
+
+def test_every_period_from_the_first_to_the_current_one_has_its_state() -> None:
+    assert day_states(*JULY, *SEPTEMBER) == {
+        "2026-07": "released",
+        "2026-08": "missed",
+        "2026-09": "begun",
+        "2026-10": "missed",
+        "2026-11": "current",
+    }
+
+
+def test_only_what_the_budget_refused_is_called_so_and_a_later_release_outweighs_it() -> None:
+    assert day_states(*JULY, *SEPTEMBER, refused=("2026-10", "2026-09", "2026-07")) == {
+        "2026-07": "released",
+        "2026-08": "missed",
+        "2026-09": "begun",
+        "2026-10": "refused",
+        "2026-11": "current",
+    }
+    assert day_states(refused=("2026-10",)) == {"2026-10": "refused", "2026-11": "current"}
+
+
+def test_only_the_last_periods_of_each_length_are_shown_and_an_early_one_is_not_lost() -> None:
+    early = [("2026-12", "begin"), ("2026-12", "release")]
+    assert day_states(*JULY, *early, last=3) == {"2026-10": "missed", "2026-11": "current", "2026-12": "released"}
+    days = day_states(*JULY, ("2026-11-19", "begin"), last=2)
+    assert days == {"2026-11-19": "begun", "2026-11-20": "current", "2026-10": "missed", "2026-11": "current"}
+
+
+def test_a_data_set_without_periods_has_no_calendar() -> None:
+    assert day_states() == {}

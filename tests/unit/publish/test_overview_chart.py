@@ -1,13 +1,28 @@
-"""The public picture: valid PNG, small, the same for the same inputs, whatever the names and sizes."""
+"""The public picture: small, the same for equal inputs, and drawn by another process, whose end ends nothing else."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from math import pi, sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from privsyn.publish.overview_chart import Bins, MarginalOverview, OneWayOverview, draw_overview, make_data_uri
+from privsyn.publish.noise_overview import sort_bins
+from privsyn.publish.overview_chart import (
+    Bins,
+    DrawingError,
+    MarginalOverview,
+    OneWayOverview,
+    draw_in_subprocess,
+    draw_overview,
+    make_data_uri,
+)
+from privsyn.tasks.estimation.recode import AttributeRecode
+from tests.support.places import ROOT
 
 EVIL = "</script><b>\"'\\ \u2028`${x}"
 
@@ -63,3 +78,89 @@ def test_merged_bins_add_shares_and_variances() -> None:
     assert len(column("a", 601).bins().merged(60).labels) == 60
     with pytest.raises(ValueError, match="at least one bin"):
         bins.merged(0)
+
+
+def recode(coarse: list[int], kept: list[bool] | None = None) -> AttributeRecode:
+    n = len(coarse)
+    return AttributeRecode(
+        np.array(coarse, np.int32),
+        np.array(kept or [True] * n),
+        np.full(n, 1 / n),
+        np.ones(n),
+        np.ones(n),
+    )
+
+
+@pytest.mark.parametrize(
+    ("coarse", "kept", "order"),
+    [
+        ([0, 0, 1, 2], None, [0, 1, 2]),
+        ([2, 2, 0, 1], None, [2, 0, 1]),
+        ([0, 2, 1, 2], None, [0, 1, 2]),
+        ([2, 0, 2, 1], None, [0, 1, 2]),
+        ([2, 0, 1, 2], [False, True, True, False], [0, 1, 2]),
+        ([1, 2, 0, 2], [True, False, True, False], [1, 0, 2]),
+    ],
+    ids=[
+        "as they are",
+        "neighbours first",
+        "scattered",
+        "scattered from the start",
+        "left out",
+        "left out, others not",
+    ],
+)
+def test_bins_stand_in_the_order_of_the_column(coarse: list[int], kept: list[bool] | None, order: list[int]) -> None:
+    found = recode(coarse, kept)
+    assert sort_bins(found, int(found.coarse.max()) + 1) == order
+
+
+ONE_WAYS = [OneWayOverview(EVIL, ("x", "y"), (0.5, 0.5), (0.1, 0.1), (0.6, 0.4))]
+MARGINALS = [MarginalOverview((EVIL, "b"), 4, 0.1, 0.2)]
+
+LIMITED = """
+import resource, sys
+from tests.unit.publish.test_overview_chart import *
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+try:
+    DRAW(ONE_WAYS, MARGINALS, title="t")
+except DrawingError as error:
+    print("left out:", error)
+"""
+
+
+@pytest.mark.slow
+def test_it_is_the_same_picture() -> None:
+    assert draw_in_subprocess(ONE_WAYS, MARGINALS, title=EVIL) == draw_overview(ONE_WAYS, MARGINALS, title=EVIL)
+
+
+@pytest.mark.parametrize(
+    ("draw", "outcome"),
+    [
+        ("draw_in_subprocess", (True, "left out: CalledProcessError\n")),
+        pytest.param("draw_overview", (False, ""), marks=pytest.mark.slow),
+    ],
+)
+def test_where_memory_is_limited_the_drawing_ends_and_the_caller_goes_on(draw: str, outcome: tuple[bool, str]) -> None:
+    """A limit of 4 GiB of addresses ends a process that draws by itself, which is the planted mutant."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED.replace("DRAW", draw)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0, done.stdout) == outcome
+
+
+@pytest.mark.parametrize("script", ["kill -TRAP $$", "exit 1"])
+def test_a_process_that_ends_without_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(DrawingError):
+        draw_in_subprocess(ONE_WAYS, MARGINALS, title="t")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    with pytest.raises(DrawingError, match="FileNotFoundError"):
+        draw_in_subprocess(ONE_WAYS, MARGINALS, title="t")

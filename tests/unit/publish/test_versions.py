@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.evaluation.coded_tables import open_release
@@ -34,17 +34,24 @@ def old_ledger(tmp_path: Path) -> Path:
 
 
 def test_a_ledger_of_0_2_0_opens_verifies_and_goes_on(old_ledger: Path) -> None:
+    Ledger(old_ledger)  # gives it the guard against replaced rows
+    before = old_ledger.read_bytes()
     ledger = Ledger(old_ledger)
-    assert ledger.verify() == []
+    assert (ledger.periods(), ledger.period("people", "2026-11"), ledger.verify()) == ([], None, [])
+    assert old_ledger.read_bytes() == before  # looking changes nothing
     (summary,) = ledger.summary()
     assert summary.rho == convert_epsilon_to_rho(1.0, 1e-9, "tight") + Fraction(1, 1000)
     assert (summary.cap, summary.cap_rho, summary.entries) == (CAP, convert_epsilon_to_rho(2.0, 1e-9, "tight"), 10)
     ledger.register("people", CAP)  # the cap that it holds
     ledger.check()
-    ledger.reserve("people", "people-11111111", [ChargeLine("one_way_marginals", "c" * 64, Fraction(1, 1000))])
+    charge = ChargeLine("one_way_marginals", "c" * 64, Fraction(1, 1000))
+    ledger.reserve("people", "people-2026-11-11111111", [charge], period="2026-11")
     ledger.settle("people", "c" * 64)
+    ledger.release_period("people", "2026-11", "people-2026-11-11111111")
     assert ledger.verify() == []
     assert ledger.summary()[0].rho == summary.rho + Fraction(1, 1000)
+    with pytest.raises(PeriodReleasedError):
+        ledger.reserve("people", "people-22222222", [charge], period="2026-11")
     with pytest.raises(BudgetRefusedError):
         ledger.reserve("people", "people-22222222", [ChargeLine("one_way_marginals", "d" * 64, summary.remaining_rho)])
 

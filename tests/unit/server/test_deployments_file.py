@@ -43,15 +43,7 @@ def rewrite(folder: Path, deployment: str, /, **changes: Any) -> None:
 
 def test_the_files_of_the_package_are_the_repository_s_and_fit_each_other(folder: Path) -> None:
     found = read_deployments(Path("deployments/prefect.yaml"))
-    assert [one.full_name for one in found] == [
-        "release/any-table",
-        "evaluate/private-report",
-        "compare/methods-on-a-table",
-        "budget-report/all-data-sets",
-        "release/gss-weekly",
-        "scheduled-release/gss-monthly",
-    ]
-    assert [one.is_filled_in for one in found] == [False, False, False, False, True, True]
+    assert {one.name for one in found if one.is_filled_in} == {"gss-weekly", "gss-monthly"}
     for name in DEPLOYMENTS:
         written, ours = ((root / "deployments" / name).read_text() for root in (folder, ROOT))
         assert (written == ours) is not name.endswith(".service")

@@ -1,8 +1,9 @@
-"""The temporary server is begun early and waited for; one that is named is asked whether it is there."""
+"""The temporary server: Prefect's own, begun early and waited for; one that is named is asked whether it is there."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from base64 import b64encode
@@ -10,16 +11,20 @@ from collections.abc import Iterator
 from contextvars import Context
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import prefect.context
 import prefect.settings
 import pytest
+from prefect.server.api.server import SubprocessASGIServer
 
 from privsyn.base.errors import PrivsynError, RequestError
-from privsyn.server import temporary_server
+from privsyn.server import ends_with_parent, request_guard, temporary_server
 from privsyn.server.login import CLIENT
+from privsyn.server.release_server import ReleaseServer
 from privsyn.server.temporary_server import start_temporary_server, translate_server_loss
+from tests.support.webhook import listen
 
 
 @pytest.fixture(autouse=True)
@@ -112,14 +117,9 @@ class Health(BaseHTTPRequestHandler):
 @pytest.fixture
 def listening() -> Iterator[HTTPServer]:
     """A web server that answers every look at Prefect's health with its ``status``."""
-    server = HTTPServer(("127.0.0.1", 0), Health)
-    server.status, server.login = 200, ""  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listen(Health) as server:
+        server.status, server.login = 200, ""  # type: ignore[attr-defined]
+        yield server
 
 
 def test_where_a_server_is_named_none_is_started(monkeypatch: pytest.MonkeyPatch, listening: HTTPServer) -> None:
@@ -185,3 +185,48 @@ def test_a_server_that_is_lost_during_the_run_is_said_in_words(error: Exception)
         raise error
     assert said.value.exit_code == 1
     assert "finished steps are kept" in said.value.paragraph()
+
+
+PREFECTS = "prefect.server.api.server:create_app"
+
+
+@pytest.fixture(autouse=True)
+def none_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server was made before, and what a test makes is forgotten."""
+    monkeypatch.setattr(SubprocessASGIServer, "_instances", {})
+
+
+def test_it_differs_from_prefects_in_its_session_and_its_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def start(args: list[str], **more: Any) -> None:
+        made.append({"args": args, **more})
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    server = ReleaseServer(8123)
+    server._run_uvicorn_command()
+    SubprocessASGIServer._run_uvicorn_command(server)
+    ours, prefects = made
+    python, module, *command = prefects.pop("args")
+    assert module == "-m"
+    behind = [f"{request_guard.__name__}:create_temporary_app" if part == PREFECTS else part for part in command]
+    assert behind != command
+    assert ours.pop("args") == [python, "-P", ends_with_parent.__file__, str(os.getpid()), *behind]
+    assert ours.pop("start_new_session") is True
+    assert ours.pop("umask") == 0o077
+    assert ours == prefects
+
+
+def test_it_asks_for_the_login_of_the_process_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
+
+    made: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda args, env, **_: made.append(env))
+    with temporary_settings({PREFECT_API_AUTH_STRING: "privsyn:secret"}):
+        ReleaseServer(8123)._run_uvicorn_command()
+    assert made[0]["PREFECT_SERVER_API_AUTH_STRING"] == "privsyn:secret"
+
+
+def test_made_first_it_is_used_by_prefect() -> None:
+    server = ReleaseServer()
+    assert SubprocessASGIServer() is server

@@ -1,4 +1,4 @@
-"""A store that another package adds: tables are read from its URLs, and released folders go there."""
+"""Stores that packages add: tables are read from their URLs, released folders go there, what they say of an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from privsyn.base import registry
 from privsyn.base.errors import RequestError
 from privsyn.base.places import DataUrl, is_files_url, is_object_url
 from privsyn.cli import app
+from privsyn.extras.stores.objects import StoredObject, _read_mark
+from privsyn.sources.file_source import _mark
 from privsyn.sources.open_source import open_source
+from privsyn.storage.store import Store
 from privsyn.storage.stores import CopiedFolder, StoredFile, check_store
 from tests.support.specs import make_spec
 
@@ -101,3 +104,57 @@ def test_a_released_folder_goes_to_an_added_store(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert STORE.copied == [("run-1", "bytes://place/folder")]
     assert check_store("bytes://place/folder", "settings.released_store").bucket == "place"
+
+
+class Opened(io.BytesIO):
+    """An object as Arrow opens it."""
+
+    def __init__(self, content: bytes, said: dict[str, bytes]) -> None:
+        super().__init__(content)
+        self.said = said
+
+    def metadata(self) -> dict[str, bytes]:
+        return self.said
+
+
+class Filesystem:
+    """A store of one object."""
+
+    def __init__(self, content: bytes, **said: bytes) -> None:
+        self.content, self.said = content, said
+
+    def open_input_file(self, path: str, *_: Any) -> Opened:
+        return Opened(self.content, self.said)
+
+    open_input_stream = open_input_file
+
+
+def find_object(scheme: str, content: bytes, **said: bytes) -> StoredObject:
+    filesystem = Filesystem(content, **said)
+    mark = _read_mark(filesystem, scheme, "bucket/key", filesystem.open_input_file("bucket/key"))
+    return StoredObject(scheme, "bucket/key", *mark, filesystem)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said", "is_digest"),
+    [
+        ("s3", {"ETag": b"a"}, True),
+        ("gs", {"md5Hash": b"a", "generation": b"1"}, True),
+        ("gs", {"generation": b"1"}, False),
+        ("abfs", {"ETag": b"0x1"}, False),
+    ],
+)
+def test_objects_without_a_digest_are_told_apart_by_their_bytes(
+    scheme: str, said: dict[str, bytes], is_digest: bool, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "p", tmp_path / "r")
+    (tmp_path / "same").write_bytes(b"one")
+    one, other = (find_object(scheme, content, **said) for content in (b"one", b"two"))
+    assert one.is_digest is is_digest
+    assert (_mark(one, store) == _mark(other, store)) is is_digest
+    assert (_mark(one, store) == store.mac(tmp_path / "same")) is not is_digest
+
+
+def test_an_object_of_which_a_store_says_nothing_is_refused() -> None:
+    with pytest.raises(RequestError, match="says no ETag"):
+        find_object("s3", b"one")

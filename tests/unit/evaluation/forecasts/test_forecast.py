@@ -48,6 +48,14 @@ def related(rows: int) -> pa.Table:
     return pa.table({"age": 18 + 4 * grade, "grade": grade, "happy": grade > 3, "region": regions})
 
 
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A public table of related columns."""
+    path = tmp_path_factory.mktemp("public") / "public.parquet"
+    pq.write_table(related(2_000), path)
+    return path
+
+
 def test_more_epsilon_or_rows_make_it_surer_and_the_noise_is_that_of_the_spec() -> None:
     few, many = (privsyn.forecast(SPEC, rows, epsilons=[0.1, 10], seeds=1) for rows in (300, 30_000))
     assert [a.epsilon for a in few.at] == [0.1, 1, 10]
@@ -69,9 +77,7 @@ def test_pairs_of_what_values_are_rounded_to_are_no_relations_of_a_forecast() ->
     assert made.pairs <= made.all_pairs == 1
 
 
-def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(tmp_path: Path, places: Path) -> None:
-    public = tmp_path / "public.parquet"
-    pq.write_table(related(2_000), public)
+def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(public: Path, places: Path) -> None:
     known = privsyn.forecast(SPEC, 2_000, public=public, epsilons=[], seeds=1)
     assert known.at[0].pairs == 3 and known.at[0].seen is not None and "public table" in known.words[1]
     released = privsyn.release(related(2_000).append_column("caseid", pa.array(range(2_000))), SPEC)
@@ -95,9 +101,7 @@ def test_a_public_table_with_full_cells_has_them_cut_as_a_release_does(tmp_path:
     assert set(strongest.columns) == {"person", "household"} and strongest.strength > 0.3
 
 
-def test_it_says_which_relations_are_measured_and_in_how_many_codes(tmp_path: Path) -> None:
-    public = tmp_path / "public.parquet"
-    pq.write_table(related(2_000), public)
+def test_it_says_which_relations_are_measured_and_in_how_many_codes(public: Path) -> None:
     made = privsyn.forecast(SPEC, 2_000, public=public, epsilons=[0.1], seeds=2)
     strong, *_, weak = made.asked.relations
     assert made.asked.epsilon == 1 and len(made.asked.relations) == 6
@@ -113,9 +117,7 @@ def test_it_says_which_relations_are_measured_and_in_how_many_codes(tmp_path: Pa
     assert guess.asked.relations == () and guess.asked.columns[0].codes > 2
 
 
-def test_a_public_table_stands_in_where_columns_have_levels(tmp_path: Path) -> None:
-    public = tmp_path / "public.parquet"
-    pq.write_table(related(300), public)
+def test_a_public_table_stands_in_where_columns_have_levels(public: Path) -> None:
     half = {"derive": {"happy": "region == 'north'"}}
     columns = {**COLUMNS, "region": {**COLUMNS["region"], "levels": ["happy"]}}
     made = privsyn.forecast(make_spec(columns, rules=[half]), 300, public=public, epsilons=[], seeds=1)
@@ -185,15 +187,12 @@ def test_strength_is_the_share_of_rows_out_of_place_and_as_many_pairs_reach_the_
     assert find_threshold(found, 1.0) == pytest.approx(0.1)
 
 
-def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(tmp_path: Path) -> None:
-    pq.write_table(related(2_000), tmp_path / "public.parquet")
-    digest = sha256((tmp_path / "public.parquet").read_bytes()).hexdigest()
-    stated = {"table": str(tmp_path / "public.parquet"), "sha256": digest, "statement": "Made up for this test."}
+def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(public: Path) -> None:
+    digest = sha256(public.read_bytes()).hexdigest()
+    stated = {"table": str(public), "sha256": digest, "statement": "Made up for this test."}
     spec = make_spec(COLUMNS, prior=stated, preset="0.3")
     known = privsyn.forecast(spec, 300, epsilons=[], seeds=1)
-    alone = privsyn.forecast(
-        make_spec(COLUMNS, preset="0.3"), 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1
-    )
+    alone = privsyn.forecast(make_spec(COLUMNS, preset="0.3"), 300, public=public, epsilons=[], seeds=1)
     assert "spec's prior, which cannot fit better" in known.words[1]
     assert known.at[0].columns[0].misplaced < alone.at[0].columns[0].misplaced / 2
     assert known.at[0].sample is not None and known.at[0].sample > (alone.at[0].sample or 0)
@@ -201,14 +200,13 @@ def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(
         privsyn.forecast(spec, 300, strength=0.5)
 
 
-def test_of_made_up_rows_no_error_of_a_mean_is_known_where_values_may_be_null(tmp_path: Path) -> None:
+def test_of_made_up_rows_no_error_of_a_mean_is_known_where_values_may_be_null(public: Path) -> None:
     spec = make_spec({**COLUMNS, "age": COLUMNS["age"] | {"nullable": True}})
-    pq.write_table(related(500), tmp_path / "public.parquet")
     made_up = privsyn.forecast(spec, 300, epsilons=[], seeds=1)
-    public = privsyn.forecast(spec, 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1)
-    ages, grades = ([f.at[0].columns[i].mean_error for f in (made_up, public)] for i in (0, 1))
+    known = privsyn.forecast(spec, 300, public=public, epsilons=[], seeds=1)
+    ages, grades = ([f.at[0].columns[i].mean_error for f in (made_up, known)] for i in (0, 1))
     assert ages[0] is None and None not in (ages[1], *grades) and "may be null" in made_up.words[3]
-    assert [f.epsilon_rows()[0][4].startswith("~") for f in (made_up, public)] == [True, False]
+    assert [f.epsilon_rows()[0][4].startswith("~") for f in (made_up, known)] == [True, False]
 
 
 def test_further_tables_have_forecasts_of_their_own_columns_and_their_pairs_with_those_above() -> None:
