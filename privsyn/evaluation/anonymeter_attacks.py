@@ -39,11 +39,14 @@ def run_attacks(
 ) -> Mapping[str, Risk | None] | str:
     """Return attack -> risk (None if it failed); or the reason why there are none, without values.
 
-    ``tables``: the tables ``real``, ``holdout`` and ``synthetic``, each with rows.
+    ``tables``: the tables ``real``, ``holdout`` and ``synthetic``, each with rows.  As many real as hold-out rows are
+    attacked, since how often chance singles out a person depends on their number.
     """
     given: dict[str, object] = {"ordered": np.array(ordered), "seed": seed}
+    alike = min(MOST_ROWS, *(tables[name].bins.rows for name in ("real", "holdout")))
     for name, table in tables.items():
-        given |= {name: _stack(table.fine, seed), f"{name}_bins": _stack(table.bins, seed)}
+        rows = MOST_ROWS if name == "synthetic" else alike
+        given |= {name: _stack(table.fine, rows, seed), f"{name}_bins": _stack(table.bins, rows, seed)}
     stream = io.BytesIO()
     fewest = min(table.bins.rows for table in tables.values())
     np.savez(stream, attacks=min(attacks, MOST_ATTACKS, fewest), **given)  # type: ignore[arg-type]
@@ -61,5 +64,5 @@ def run_attacks(
     return found
 
 
-def _stack(table: CodeTable, seed: int) -> NDArray[np.int32]:
-    return np.stack([column.astype(np.int32) for column in sample_rows(table, MOST_ROWS, seed).columns], axis=1)
+def _stack(table: CodeTable, rows: int, seed: int) -> NDArray[np.int32]:
+    return np.stack([column.astype(np.int32) for column in sample_rows(table, rows, seed).columns], axis=1)

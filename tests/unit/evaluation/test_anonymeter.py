@@ -23,7 +23,8 @@ import io, json, sys
 import numpy as np
 given = np.load(io.BytesIO(sys.stdin.buffer.read()))
 rows, columns = given["real"].shape
-assert given["holdout_bins"].shape == (given["attacks"], columns), "fewest rows"
+assert given["holdout_bins"].shape == (rows, columns) and rows == given["attacks"], "fewest rows"
+assert given["synthetic"].shape == (200, columns)
 risk = {"risk": 0.25, "low": 0.125, "high": 0.5, "attack": 0.75, "control": rows / 1000}
 print(json.dumps({"singling_out": risk, "linkability": None, "inference": {**risk, "column": columns - 1}}))
 """
@@ -50,7 +51,7 @@ def test_each_attack_has_its_risk_and_interval(tmp_path: Path) -> None:
     found = score(interpreter(tmp_path, ANSWER))
     out = found["singling_out"]
     assert (out.value, out.group) == (0.25, "attacks")
-    assert out.references == {"95 % from": 0.125, "to": 0.5, "success": 0.75, "on hold-out rows": 0.3}
+    assert out.references == {"95 % from": 0.125, "to": 0.5, "success": 0.75, "on hold-out rows": 0.015}
     assert found["inference"].note.endswith(f": {plan(make_spec()).domain.attributes[-1]}")
     assert (found["linkability"].value, found["linkability"].note) == (None, "anonymeter could not make the attack")
 
