@@ -373,7 +373,7 @@ UNSEEN_WRITES = {
 
 WRAPPED = {
     ("privsyn/storage/table_files.py", "ParquetWriter"),
-    ("privsyn/publish/formats/linked_files.py", "ParquetWriter"),
+    ("privsyn/publish/formats/tables.py", "ParquetWriter"),
     ("privsyn/storage/records.py", "write_table"),
     ("privsyn/api/rehearsal.py", "write_table"),
 }

@@ -20,7 +20,7 @@ from prefect.states import State
 from privsyn.base.errors import ContractError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.evaluate import evaluate

@@ -24,12 +24,11 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.specs.public_files import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.releases import few, release_in_process, spent
-from tests.support.specs import COLUMNS, make_spec, people
+from tests.support.specs import COLUMNS, make_spec, people, with_public_inputs
 
 pytestmark = pytest.mark.usefixtures("places")
 

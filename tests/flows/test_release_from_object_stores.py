@@ -13,8 +13,8 @@ import pyarrow.csv as pacsv
 import pytest
 
 import privsyn
-from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.places import DataUrl
 from privsyn.base.settings import Settings
 from privsyn.extras.stores import released_store
 from privsyn.extras.stores.released_store import copy_released, fetch_released

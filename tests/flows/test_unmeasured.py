@@ -19,11 +19,10 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.public_counts import Prior
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.formats.tables import TELLS_NOTHING
-from privsyn.specs.public_files import with_public_inputs
 from tests.support import answered
 from tests.support.documented import read_example
 from tests.support.releases import FEW, QUICK, run
-from tests.support.specs import COLUMNS, make_spec, mechanism_fields, people
+from tests.support.specs import COLUMNS, make_spec, mechanism_fields, people, with_public_inputs
 
 pytestmark = pytest.mark.usefixtures("places")
 

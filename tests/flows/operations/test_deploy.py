@@ -17,9 +17,9 @@ from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 from ruamel.yaml import YAML
 
 from privsyn.base.settings import Settings
+from privsyn.server.deployments_file import write_starter_files
 from privsyn.server.environment import POOL
 from privsyn.server.registration import register
-from privsyn.server.starter_files import write_starter_files
 from privsyn.server.work_pool import LIMIT, TEMPLATE, close_pool
 
 NAMES = ("release/gss-weekly", "scheduled-release/gss-monthly", "budget-report/all-data-sets", "release/any-table")

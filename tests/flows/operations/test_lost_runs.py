@@ -19,17 +19,17 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import LogCreate
 from prefect.states import Completed, Pending, Running
 
-from privsyn.server import lost_runs
-from privsyn.server.lost_runs import (
+from privsyn.server import work_pool
+from privsyn.server.work_pool import (
     HEARTBEAT,
     RUN,
     WORKER,
     LostRunWatch,
+    close_pool,
     end_lost_runs,
     end_runs_of_absent_workers,
     name_worker,
 )
-from privsyn.server.work_pool import close_pool
 from tests.support import prefect_ui
 
 
@@ -108,7 +108,7 @@ def test_a_run_that_ended_by_itself_meanwhile_keeps_its_state(
         client.set_flow_run_state(run, Completed(), force=True)
         return set()
 
-    monkeypatch.setattr(lost_runs, "_list_alive", none_alive)
+    monkeypatch.setattr(work_pool, "_list_alive", none_alive)
     end_lost_runs(client, name_worker())
     assert client.read_flow_run(run).state.name == "Completed"  # type: ignore[union-attr]
 

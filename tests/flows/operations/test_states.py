@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from privsyn.base.errors import BudgetRefusedError, PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.budget import budget_report
 from privsyn.flows.evaluate import evaluate

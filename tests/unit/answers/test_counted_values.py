@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.answers.cell_weights import ColumnCells
+from privsyn.answers.cells import ColumnCells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.counted import answer_counts, answer_means, answer_shares, find_split_cells
-from privsyn.answers.quantiles import answer_quantiles
+from privsyn.answers.number_columns import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts
 from tests.support.answered import released

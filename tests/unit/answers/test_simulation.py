@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.answers.best_linear import estimate_best_linear
+from privsyn.answers.question import estimate_best_linear
 from privsyn.answers.simulated import (
     answer_function,
     answer_regression,

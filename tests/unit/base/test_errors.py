@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import pytest
 
-from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
 from privsyn.base.errors import (
     BudgetRefusedError,
     ContractError,
@@ -17,7 +16,7 @@ from privsyn.base.errors import (
     PrivsynError,
     RequestError,
 )
-from privsyn.base.wording import API, Vocabulary, mention, refer_to_action
+from privsyn.base.wording import API, Vocabulary, describe_epsilon, describe_use, format_share, mention, refer_to_action
 from privsyn.cli.common import COMMAND_LINE
 from privsyn.flows.private_errors import FORM
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from privsyn.cli import evaluate_command as command
-from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
+from privsyn.data_contracts.evaluation import AnalysisFigure, AnalysisResult
 from privsyn.evaluation.private_evaluation import Report
 from privsyn.evaluation.scores import KINDS
 from tests.support.commands import privsyn

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.evaluation_results import Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec, Metric
 from privsyn.data_contracts.panels import Panel
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
-from privsyn.evaluation.panel_figures import list_panel_figures
+from privsyn.evaluation.linked_figures import list_panel_figures, list_table_pair_figures
 from privsyn.evaluation.scores import Scorer
-from privsyn.evaluation.table_pair_figures import list_table_pair_figures
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.metrics.membership import Membership
 from privsyn.tasks.metrics.panels import PanelTable

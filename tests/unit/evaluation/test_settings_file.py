@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.evaluation.scores import as_markdown
 from privsyn.evaluation.settings_file import load_evaluation_spec
 from privsyn.specs.yaml_file import parse_yaml

@@ -14,9 +14,8 @@ from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.server import environment
 from privsyn.server import server_and_worker as programs
-from privsyn.server.environment import Address, build_client_auth_env
+from privsyn.server.environment import Address, build_client_auth_env, make_home_private
 from privsyn.server.login import CLIENT, SERVER, build_client_login, build_server_login, make_login
-from privsyn.server.private_home import make_home_private
 from privsyn.server.server_and_worker import Programs, run_server, run_worker
 
 

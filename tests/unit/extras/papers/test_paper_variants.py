@@ -11,11 +11,11 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal
+from privsyn.evaluation.comparison.compare_methods import METHODS
 from privsyn.evaluation.comparison.method import DomainTooLargeError, MethodInput, MethodResult, MethodSettings
-from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import paper_variants, public_views
 from privsyn.extras.papers.public_views import LARGEST, build_affine_plane
-from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.examples import keep_first
