@@ -197,11 +197,6 @@ def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:
     return _validate(parse_yaml(text, name))
 
 
-def check_spec_content(content: Mapping[str, Any]) -> ReleaseSpec:
-    """Return the spec in a mapping in the form of a YAML file; ``data`` stays as written.  Raises RequestError."""
-    return _validate(Document(dict(content), {}))
-
-
 def override_options(
     spec: ReleaseSpec,
     epsilon: float | None = None,

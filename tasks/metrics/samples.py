@@ -133,23 +133,3 @@ def find_equivalent_share(shares: Sequence[float], measured: Floats, value: floa
     levels, level = np.unique(quality, return_inverse=True)
     logs = np.bincount(level, weights=np.log(shares)) / np.bincount(level)  # a flat stretch counts at its middle
     return float(np.exp(np.interp(sign * value, levels, logs)))
-
-
-def find_equivalent_subsamples(
-    scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]],
-    values: Mapping[str, float],
-    better: Mapping[str, Better],
-    real: CodeTable,
-    shares: Sequence[float] = SHARES,
-) -> dict[str, float | None]:
-    """Return, for each score, the share X of the real rows such that a random X of them has the score in ``values``.
-
-    SDNist reads a score as "as close as an X sample of the real rows".  Here X may also lie between the measured
-    ``shares``.  :func:`find_equivalent_share` explains this, the two ends and None.  ``scores`` compare a table with
-    the real one, all on the same samples; ``better``: whether higher or lower scores are closer.  None for all if the
-    real table has no rows.  Raises KeyError for a name without score or direction.
-    """
-    if not real.rows:
-        return dict.fromkeys(values)
-    measured = score_subsamples(scores, real, shares)
-    return {name: find_equivalent_share(shares, measured[name], value, better[name]) for name, value in values.items()}

@@ -17,7 +17,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.pipelines.drawing import STEPS, build_pages, draw_mermaid, list_stages, tabulate_steps
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.spec_file import check_spec_content, load_spec
+from privsyn.specs.spec_file import load_any_spec, load_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.panels import make_panel_spec
 from tests.support.places import ROOT
@@ -77,7 +77,7 @@ def test_the_spec_page_has_every_kind_of_column_and_every_mechanism(spec_tables:
 
 def test_the_spec_on_the_spec_page_is_valid() -> None:
     text = SPEC_PAGE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
-    spec = check_spec_content(parse_yaml(text, "docs/spec.md").content)
+    spec = load_any_spec(parse_yaml(text, "docs/spec.md").content)
     assert spec.dataset == "people" and spec.rules and spec.focus is not None
 
 

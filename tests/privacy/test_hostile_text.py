@@ -1,7 +1,7 @@
 """Bug class 27, text of a spec becomes markup: every surface shows it as the words that it is.
 
 The surfaces are the note (README.md and the run page), the certificate and overview of that page, and the terminal; the
-report's page is in tests/unit/report/test_page.py and tests/browser/test_report.py.
+report's page is in tests/unit/evaluation/report/test_page.py and tests/browser/test_report.py.
 
 It does not see values of private rows, which no surface shows, nor the notes of linked tables and itemsets.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.specs.spec_file import check_spec_content, parse_spec
+from privsyn.specs.spec_file import load_any_spec, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.commands import privsyn
 from tests.unit.specs.test_spec_file import HEAD, paragraph
@@ -46,7 +46,7 @@ def test_patterns_fill_what_a_column_lacks() -> None:
     assert spec == parse_spec(WRITTEN_OUT), "so a spec that is shortened costs nothing"
     assert "defaults" not in json.dumps(spec.public())
     content: dict[str, Any] = parse_yaml(BOTH, "x").content
-    assert check_spec_content(content) == spec, "a mapping from Python, too"
+    assert load_any_spec(content).read_at(spec.data) == spec, "a mapping from Python, too"
 
 
 def test_patterns_reach_the_columns_of_tables() -> None:
@@ -56,7 +56,7 @@ def test_patterns_reach_the_columns_of_tables() -> None:
     }
     patterns = {"q?": {"kind": "categorical", "values": [1, 2]}, "year": {"kind": "integer", "min": 0, "max": 9}}
     content = {**parse_yaml(HEAD, "x").content, "unit": {"person_id": "pid"}, "data": ""}
-    spec = check_spec_content({**content, "tables": tables, "defaults": patterns})
+    spec = load_any_spec({**content, "tables": tables, "defaults": patterns})
     assert [(name, column.kind) for name, column in spec.measured_columns.items()] == [
         ("q1", "categorical"),
         ("q2", "categorical"),
@@ -64,7 +64,7 @@ def test_patterns_reach_the_columns_of_tables() -> None:
     ]
     assert spec.columns["q2"].nullable and not spec.columns["q1"].nullable
     with pytest.raises(RequestError, match="matches no column"):
-        check_spec_content({**content, "tables": tables, "defaults": {"z*": {"nullable": True}}})
+        load_any_spec({**content, "tables": tables, "defaults": {"z*": {"nullable": True}}})
 
 
 @pytest.mark.parametrize(

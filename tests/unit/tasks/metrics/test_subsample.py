@@ -11,9 +11,9 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.metrics.samples import (
+    SHARES,
     draw_subsample,
     find_equivalent_share,
-    find_equivalent_subsamples,
     score_subsamples,
 )
 
@@ -51,7 +51,6 @@ def test_shares_are_above_0_and_at_most_1(share: float) -> None:
 
 def test_no_rows() -> None:
     assert draw_subsample(numbered(0), 0.5, 0).rows == 0
-    assert find_equivalent_subsamples({"a": lambda t: 1.0}, {"a": 1.0}, {"a": "lower"}, numbered(0)) == {"a": None}
 
 
 def test_scores_are_taken_on_the_same_samples() -> None:
@@ -101,7 +100,8 @@ def test_a_sample_is_read_as_its_own_share(share: float) -> None:
         return average_l1(real, table, [("a", "b")])
 
     values = {"sample": error(draw_subsample(real, share, 99)), "equal": 0.0, "worst": 2.0}
-    found = find_equivalent_subsamples(dict.fromkeys(values, error), values, dict.fromkeys(values, "lower"), real)
+    measured = score_subsamples({"error": error}, real)["error"]
+    found = {name: find_equivalent_share(SHARES, measured, value, "lower") for name, value in values.items()}
     assert found == {"sample": pytest.approx(share, rel=0.2), "equal": 1.0, "worst": 0.01}
 
 
