@@ -397,7 +397,8 @@ def _build_row_linker(
     for a, (table, sigma) in noisy_transitions.items():
         shares = one_ways[a] @ codes[a].split
         shares = shares / max(shares.sum(), 1e-9)
-        transitions[a] = estimate_transition(table, sigma, shares, number, codes[a].ordered)
+        apart = codes[a].measure_apart(plan.get_codec(a).count_values())
+        transitions[a] = estimate_transition(table, sigma, shares, number, apart, codes[a].ordered)
     return Linker(plan, recode, consistent, codes, transitions, counts_of_rows, request.threads)
 
 

@@ -57,6 +57,10 @@ class Codec(ABC):
         """Number of fine codes."""
         return len(self.groups)
 
+    def count_values(self) -> NDArray[np.float64]:
+        """Return how many values each fine code holds, shape (size,); infinite for an interval of reals."""
+        return np.ones(self.size)
+
     @abstractmethod
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """Return the codes of the source values, shape (rows,), and how many values each repair changed.

@@ -295,6 +295,12 @@ class OrderedCodec(Codec):
         """Return whether a cell holds one value of the column."""
         return holds_one_value(cell, self._grid)
 
+    def count_values(self) -> Floats:
+        """See :class:`Codec`."""
+        several = np.array([not cell.exact and not self.holds_one_value(cell) for cell in self.cells.fine])
+        numbers = [np.inf if self._grid is None else len(cell.steps(self._grid)) for cell in self.cells.fine]
+        return np.append(np.where(several, numbers, 1.0), np.ones(self.size - len(several)))
+
     def settle_edge(self, edge: float) -> float:
         """Return the first grid value at or above an edge; the edge itself without a grid."""
         return edge if self._grid is None else float(self._grid.value(self._grid.first(edge)))

@@ -517,7 +517,7 @@ class Places:
         tried = np.array((0.0, *CORRELATIONS))
         reached = [self._reach(r, code, old, new) for r in tried]
         expected = np.array([(top - bottom).reshape(size, -1, size).mean(axis=1) for *_, bottom, top in reached])
-        expected *= t.moves > 0
+        expected *= np.where(np.eye(size, dtype=bool), t.apart, t.moves > 0)
         expected *= t.moves.sum(axis=1, keepdims=True) / np.maximum(expected.sum(axis=2, keepdims=True), 1e-12)
         away, moves = expected - expected[0], t.moves - expected[0]
         follows = np.clip((away * moves).sum(axis=2) / np.maximum((away**2).sum(axis=2), 1e-300), 0.0, 1.0)

@@ -47,6 +47,12 @@ class TransitionCodes:
         """Number of codes."""
         return self.split.shape[1]
 
+    def measure_apart(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the chance that two values drawn from each code differ; ``values``: the number in each fine code."""
+        coded, weight = self.recode.kept, self.recode.weight
+        alike = np.bincount(self.recode.coarse[coded], weights=(weight**2 / values)[coded], minlength=self.size)
+        return np.asarray(np.where(alike < 1 - 1e-9, 1 - alike, 0.0))
+
 
 def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) -> dict[str, TransitionCodes]:
     """Return the codes of every followed attribute, from released counts alone.

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.estimation.shrink_departures import compute_posterior_means, shrink_counts
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -38,15 +38,17 @@ class Transition:
     Attributes:
         shares: The share of persons by the row's code, shape (k,).
         moves: The probability of each next code, given the row's code, shape (k, k).
-        same: The probability of the same fine code, given the row's code, shape (k,).  Each row of ``moves`` and its
+        same: The probability of the same value, given the row's code, shape (k,).  Each row of ``moves`` and its
             ``same`` sum to 1.
         sigma: A cell's noise, as a share of all pairs.
+        apart: The chance that two values drawn from a code differ, shape (k,).
     """
 
     shares: Floats
     moves: Floats
     same: Floats
     sigma: float
+    apart: Floats
 
     @property
     def next_codes(self) -> Floats:
@@ -62,37 +64,47 @@ class Transition:
         moves, stays = joint.T / arrivals[:, None], same / arrivals
         lost = arrive <= 1e-12
         moves[lost], stays[lost] = 0.0, 1.0
-        return Transition(arrive / max(arrive.sum(), 1e-12), moves, stays, self.sigma)
+        return Transition(arrive / max(arrive.sum(), 1e-12), moves, stays, self.sigma, self.apart)
 
 
-def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: float, ordered: int = 0) -> Transition:
-    """Estimate transitions from noisy ``counts``, shape (k, k + 1); the last column counts the same fine code.
+def estimate_transition(
+    counts: Floats, sigma: float, shares: Floats, pairs: float, apart: Floats, ordered: int = 0
+) -> Transition:
+    """Estimate transitions from noisy ``counts``, shape (k, k + 1); the last column counts the same value.
 
     ``shares``: of all rows by code; ``pairs``: the number of pairs; both from released counts.  The number of changes
-    is known in two ways: as the sum of many noisy cells, and as the pairs minus the few counts of the same code.
-    Counts are first shrunk towards a simple model, more if they are noisier.  In this model, every code has the same
-    share that stays, and moves follow :func:`model_moves` (the first ``ordered`` codes are ordered).  The counts are
-    then projected on the nearest nonnegative counts with the estimated sums of the table and its rows.
+    is known in two ways: as the sum of many noisy cells, and as the pairs minus the few counts of the same value.
+    Counts are shrunk towards a simple model, more if they are noisier.  In this model, every code has the same share
+    that stays, and moves follow :func:`model_moves` (the first ``ordered`` codes are ordered).  Moves are then fitted
+    to the estimated sums of rows and columns, which differ in a column that grows or falls.  ``apart``: the chance that
+    two values drawn from a code differ; no value moves inside a code of one value.
     """
     k = len(shares)
     pairs = max(pairs, 1.0)
-    moved, same = counts[:, :k], counts[:, k]
-    total = float(np.clip(_average(moved.sum(), k * k, pairs - same.sum(), k), 0.0, pairs))
+    possible = np.ones((k, k), bool)
+    np.fill_diagonal(possible, apart > 0)
+    moved, same = np.where(possible, counts[:, :k], 0.0), counts[:, k]
+    total = float(np.clip(_average(moved.sum(), possible.sum(), pairs - same.sum(), k), 0.0, pairs))
     expected = pairs * shares
     spread = (SELECTION * expected / sigma) ** 2 if sigma > 0 else np.zeros(k)
-    by_row = _average(moved.sum(axis=1), k, expected - same, 1 + spread)
+    by_row = _average(moved.sum(axis=1), possible.sum(axis=1), expected - same, 1 + spread)
     rows = project_to_sum(by_row, total)
     stays = _average(same, 1, expected - rows, 1 + spread)
     alike = (pairs - total) / pairs * (rows + np.maximum(stays, 0.0))
     stays = project_to_sum(shrink_counts(stays, alike, sigma), pairs - total)
-    moved = shrink_counts(moved, model_moves(moved, rows, rows, ordered), sigma)
-    next_codes = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
-    sums = rows + stays
+    growth = shrink_counts(moved.sum(axis=0) - moved.sum(axis=1), np.zeros(k), sigma * np.sqrt(2 * (k - 1)))
+    columns = project_to_sum(rows + growth, total)
+    model = model_moves(moved, rows, columns, ordered, apart=apart)
+    if sigma > 0:
+        moved = compute_posterior_means(moved, model, sigma**2).mean
+    moved = np.where(possible, np.maximum(moved, 1e-3 * model), 0.0)
+    _fit_to_sums(moved, rows, columns)
+    sums = moved.sum(axis=1) + stays
     row_sums = np.maximum(sums, 1e-9)
-    next_codes, stays = next_codes / row_sums[:, None], stays / row_sums
+    next_codes, stays = moved / row_sums[:, None], stays / row_sums
     unseen = sums <= 1e-9
     next_codes[unseen], stays[unseen] = 0.0, 1.0
-    return Transition(sums / sums.sum(), next_codes, stays, sigma / pairs)
+    return Transition(sums / sums.sum(), next_codes, stays, sigma / pairs, apart)
 
 
 ALIKE = (0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)
@@ -129,7 +141,7 @@ def estimate_pairs(
     unseen = rows <= 1e-9
     next_codes /= np.maximum(next_codes.sum(axis=1, keepdims=True), 1e-300)
     next_codes[unseen] = columns / pairs
-    return Transition(rows / pairs, next_codes, np.zeros(k), sigma / pairs)
+    return Transition(rows / pairs, next_codes, np.zeros(k), sigma / pairs, np.ones(k))
 
 
 def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
@@ -141,30 +153,42 @@ def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
 
 
 def model_moves(
-    moved: Floats, rows: Floats, columns: Floats, ordered: int, stay_factors: Sequence[float] = (1.0,)
+    moved: Floats,
+    rows: Floats,
+    columns: Floats,
+    ordered: int,
+    stay_factors: Sequence[float] = (1.0,),
+    apart: Floats | None = None,
 ) -> Floats:
     """Return the model's moves nearest to ``moved``, with the sums ``rows`` and ``columns``.
 
-    Among the first ``ordered`` codes, a share of the moves follows a normal copula and the rest independence; its
-    correlation and share are fitted by least squares.  For the other codes, staying is more likely than by chance by
-    one of the factors ``stay_factors``, 1 for independence.
+    Among the first ``ordered`` codes, a share of the moves follows a copula and the rest independence.  The copula is
+    normal, or one by which high values persist more than others; its correlation and share are fitted by least squares.
+    For the other codes, staying is more likely than by chance by one of the factors ``stay_factors``, 1 for
+    independence.  ``apart``: the chance that two values drawn from a code differ, by which moves inside it are rarer;
+    None: 1.
     """
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(moved)
     anywhere = np.outer(rows, columns) / total
+    if apart is not None:
+        anywhere[np.diag_indices(len(apart))] *= apart
+        _fit_to_sums(anywhere, rows, columns)
     inner = (rows[:ordered], columns[:ordered])
     in_order = ordered > 1 and all((part > 0).sum() > 1 for part in inner)
     best, least = anywhere, float(((moved - anywhere) ** 2).sum())
+    scores = list_scores(*inner) if in_order else [inner]
     tried = [
-        (r, times) for r, times in product(CORRELATIONS if in_order else (0.0,), stay_factors) if r != 0 or times != 1
+        (pair, r, times)
+        for pair, r, times in product(scores, CORRELATIONS if in_order else (0.0,), stay_factors)
+        if r != 0 or times != 1
     ]
     candidates = np.ones((len(tried), *moved.shape))
-    scores = [compute_scores(part) for part in inner] if in_order else []
-    for kernel, (r, times) in zip(candidates, tried, strict=True):
+    for kernel, (pair, r, times) in zip(candidates, tried, strict=True):
         np.fill_diagonal(kernel[ordered:, ordered:], times)
         if in_order:
-            kernel[:ordered, :ordered] = _copula(scores[0], scores[1], r)
+            kernel[:ordered, :ordered] = _copula(*pair, r)
     candidates *= anywhere
     _fit_to_sums(candidates, rows, columns)
     for moves in candidates:
@@ -184,15 +208,22 @@ def _fit_to_sums(counts: Floats, rows: Floats, columns: Floats) -> None:
         counts *= (columns / np.maximum(counts.sum(axis=-2), 1e-300))[..., None, :]
 
 
-def compute_scores(shares: Floats) -> Floats:
-    """Return the centred normal score of each code at the middle of its rank."""
-    shares = shares / shares.sum()
-    scores = ndtri(np.clip(np.cumsum(shares) - shares / 2, 1e-6, 1 - 1e-6))
-    return np.asarray(scores - shares @ scores)
+def list_scores(rows: Floats, columns: Floats) -> list[tuple[Floats, Floats]]:
+    """Return the scores of rows and columns in each copula: normal, and exponential, which grow in the upper tail."""
+    by_copula: list[tuple[Floats, Floats]] = []
+    for score in (ndtri, lambda rank: -np.log1p(-rank)):
+        first, second = (score(_find_middles(shares)) for shares in (rows, columns))
+        by_copula.append((first - rows @ first / rows.sum(), second - columns @ second / columns.sum()))
+    return by_copula
+
+
+def _find_middles(shares: Floats) -> Floats:
+    """Return the rank in the middle of each code."""
+    return np.clip((np.cumsum(shares) - shares / 2) / shares.sum(), 1e-6, 1 - 1e-6)
 
 
 def _copula(first: Floats, second: Floats, r: float) -> Floats:
-    """Return the density of a normal copula at these scores, relative to independence."""
+    """Return the density of a copula at these scores, up to factors of rows and of columns."""
     x, y = first[:, None], second[None, :]
     return np.exp((2 * r * x * y - r**2 * (x**2 + y**2)) / (2 * (1 - r**2)))
 

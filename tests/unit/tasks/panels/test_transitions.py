@@ -10,9 +10,9 @@ from privsyn.tasks.panels import transition_codes
 from privsyn.tasks.panels.gaps import Gaps
 from privsyn.tasks.panels.link_rows import Places, draw_codes, fit_to_shares
 from privsyn.tasks.panels.transition_codes import refine_weights
-from privsyn.tasks.panels.transitions import Transition, estimate_transition
+from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves
 
-SHARES = np.array([0.5, 0.3, 0.2])
+SHARES, APART = np.array([0.5, 0.3, 0.2]), np.ones(3)
 
 
 def make_counts(pairs: float = 10_000) -> np.ndarray:
@@ -22,7 +22,7 @@ def make_counts(pairs: float = 10_000) -> np.ndarray:
 
 
 def test_exact_counts_give_their_transitions() -> None:
-    found = estimate_transition(make_counts(), 1e-3, SHARES, 10_000)
+    found = estimate_transition(make_counts(), 1e-3, SHARES, 10_000, APART)
     np.testing.assert_allclose(found.same, 0.8, atol=1e-3)
     np.testing.assert_allclose(found.moves, np.full((3, 3), 0.1) - 0.1 * np.eye(3), atol=1e-3)
 
@@ -30,7 +30,7 @@ def test_exact_counts_give_their_transitions() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_noise_makes_no_probability_negative_or_its_sum_another(seed: int) -> None:
     noisy = np.random.default_rng(seed).normal(make_counts(300), 60)
-    found = estimate_transition(noisy, 60.0, SHARES, 300, ordered=3)
+    found = estimate_transition(noisy, 60.0, SHARES, 300, APART, ordered=3)
     assert (found.moves >= 0).all()
     assert (found.same >= 0).all()
     np.testing.assert_allclose(found.moves.sum(axis=1) + found.same, 1.0)
@@ -43,9 +43,45 @@ def test_noise_is_not_taken_for_change() -> None:
     stays = []
     for seed in range(20):
         noisy = np.random.default_rng(seed).normal(counts, 30)
-        found = estimate_transition(noisy, 30.0, SHARES, 5_000)
+        found = estimate_transition(noisy, 30.0, SHARES, 5_000, APART)
         stays.append(float(found.shares @ found.same))
     assert np.mean(stays) > 0.98
+
+
+def test_no_value_moves_inside_a_code_of_one_value() -> None:
+    recode = AttributeRecode(np.array([0, 1, 1]), np.ones(3, bool), np.array([1.0, 0.5, 0.5]), np.ones(3), np.ones(3))
+    codes = transition_codes.TransitionCodes(recode, np.eye(2), 2)
+    apart = codes.measure_apart(np.array([1.0, 1.0, np.inf]))
+    np.testing.assert_allclose(apart, [0.0, 0.75])
+    noisy = np.array([[400.0, 900.0, 4_000.0], [1_100.0, 600.0, 3_000.0]])
+    found = estimate_transition(noisy, 300.0, np.array([0.5, 0.5]), 10_000, apart, ordered=2)
+    assert found.moves[0, 0] == 0 < found.moves[1, 1]
+
+
+def test_a_column_that_grows_keeps_its_growth() -> None:
+    """Each value moves to the next code, from the last one to none: sums of rows and columns differ."""
+    counts = np.column_stack([np.eye(3, k=1) * 3_000, np.full(3, 1_000.0)])
+    found = estimate_transition(counts, 30.0, np.array([0.45, 0.45, 0.1]), 9_000, np.ones(3), ordered=3)
+    assert found.moves[0, 1] > 0.7 and found.moves[1, 2] > 0.7
+    assert found.reverse().shares[2] > 0.35
+
+
+def test_high_values_may_persist_more_than_others() -> None:
+    rng = np.random.default_rng(2)
+    pairs = rng.exponential(size=(40_000, 2)) / rng.gamma(1.0, size=(40_000, 1))
+    codes = np.searchsorted([0.5, 0.8, 0.95], pairs / (1 + pairs), side="right")  # the distribution of each value
+    moves = np.zeros((4, 4))
+    np.add.at(moves, tuple(codes.T), 1.0)
+    found = model_moves(moves, moves.sum(axis=1), moves.sum(axis=0), 4)
+    assert found[3, 3] > 0.8 * moves[3, 3]  # the best normal copula has half
+
+
+def test_the_model_of_moves_has_the_sums_and_the_correlation_of_the_counts() -> None:
+    rows = np.array([100.0, 200.0, 100.0])
+    near = np.array([[80.0, 20, 0], [20, 160, 20], [0, 20, 80]])
+    found = model_moves(near, rows, rows, 3)
+    np.testing.assert_allclose(found.sum(axis=1), rows, rtol=1e-3)
+    assert found[0, 0] > found[0, 1] > found[0, 2]
 
 
 def test_codes_of_transitions_are_of_neighbours_and_split_the_coarse_ones() -> None:
@@ -68,7 +104,7 @@ def test_values_that_stay_keep_their_place_and_others_come_near_it() -> None:
     shares = np.full(4, 0.25)
     moves = np.full((4, 4), 0.02) + 0.42 * np.eye(4)
     moves /= 2 * moves.sum(axis=1, keepdims=True)
-    places = Places(Transition(shares, moves, np.full(4, 0.5), 0.0), ordered=True)
+    places = Places(Transition(shares, moves, np.full(4, 0.5), 0.0, np.ones(4)), ordered=True)
     before, old = rng.integers(4, size=20_000).astype(np.uint8), rng.random(20_000)
     new, stayed = places.draw(before, old, before, rng)
     np.testing.assert_array_equal(new[stayed], old[stayed])
@@ -87,7 +123,8 @@ def test_next_values_keep_the_correlation_that_values_inside_codes_have(skewed: 
     before, after = (np.searchsorted(values[1:, 0], column, side="right").astype(np.uint8) for column in pairs.T)
     joint = np.zeros((5, 5))
     np.add.at(joint, (before, after), 1.0)
-    transition = Transition(joint.sum(axis=1) / joint.sum(), joint / joint.sum(axis=1, keepdims=True), np.zeros(5), 0.0)
+    sums, apart = joint.sum(axis=1), np.ones(5)
+    transition = Transition(sums / joint.sum(), joint / sums[:, None], np.zeros(5), 0.0, apart)
     places, old = Places(transition, ordered=True), rng.random(len(before))
     code = draw_codes(transition.next_codes, before, rng, places.rank(before, old, rng))
     new, _ = places.draw(before, old, code, rng)
