@@ -42,7 +42,7 @@ from privsyn.tasks.estimation.rungs import RungCounts, read_cuts
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, KnownTotals
 from privsyn.tasks.panels.choose_rows import draw_one_row_each
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.steps.named_sets import read_merges
+from privsyn.tasks.steps.measure_marginals import read_merges
 
 Floats = NDArray[np.float64]
 FIELD = "query.release"

@@ -20,7 +20,7 @@ from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import AttributeRecode, weigh_by_chance
 from privsyn.tasks.privacy.noise import SeededNoise
-from privsyn.tasks.steps.one_way_marginals import ROUNDING_WEIGHT, plan_queries
+from privsyn.tasks.steps.measure_marginals import ROUNDING_WEIGHT, plan_one_ways
 from tests.unit.tasks.estimation.test_single_values import plan_one
 
 PAY = {"kind": "integer", "min": 0, "max": 250_000}
@@ -81,7 +81,7 @@ def test_a_heap_that_stands_out_keeps_its_share() -> None:
 
 def test_rounding_has_a_hundredth_of_a_column_and_all_costs_rho() -> None:
     domain = Domain.of({"pay": 66, "pay (rounded to)": 5})
-    pay, rounded = plan_queries(domain, Fraction(1, 50), 1, equal=False, rounding={"pay (rounded to)"})
+    pay, rounded = plan_one_ways(domain, Fraction(1, 50), 1, equal=False, rounding={"pay (rounded to)"})
     spent = [1 / (2 * float(q.sigma) ** 2) for q in (pay, rounded)]
     assert spent[1] / spent[0] == pytest.approx(ROUNDING_WEIGHT / 66 ** (2 / 3), rel=0.01)
     assert sum(spent) <= 1 / 50

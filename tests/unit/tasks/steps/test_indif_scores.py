@@ -12,8 +12,8 @@ from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.estimation.pair_departures import MAX_ROWS, IndependentCounts
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import indif_scores
-from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance
+from privsyn.tasks.steps import score_columns
+from privsyn.tasks.steps.score_columns import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance
 
 
 def test_definition_in_floating_point() -> None:
@@ -35,7 +35,7 @@ def test_exact_arithmetic_near_its_limit() -> None:
 
 def test_noise_is_theorem_5() -> None:
     domain = Domain(("a", "b", "c", "d"), (2, 3, 2, 5))
-    queries = indif_scores.plan_queries(domain, Fraction(1, 100), records=3)
+    queries = score_columns.plan_indif(domain, Fraction(1, 100), records=3)
     m = 6
     assert len(queries) == m
     assert all(q.sigma == pytest.approx(3 * np.sqrt(8 * m / 0.01), rel=1e-12) for q in queries)
@@ -44,12 +44,12 @@ def test_noise_is_theorem_5() -> None:
 
 def test_pairs_of_a_focus_have_half_of_the_budget_where_they_are_the_fewer() -> None:
     domain, rho = Domain(tuple("abcdefg"), (2,) * 7), Fraction(1, 100)
-    even, queries = (indif_scores.plan_queries(domain, rho, 1, scored_more=more) for more in ((), ("c",)))
+    even, queries = (score_columns.plan_indif(domain, rho, 1, scored_more=more) for more in ((), ("c",)))
     own = [q for q in queries if "c" in q.attributes]
     assert [q.attributes for q in queries] == [q.attributes for q in even]
     assert rho / 2 * Fraction(999_999, 10**6) < sum_rho(own) <= rho / 2
     assert sum_rho(queries) <= rho and own[0].sigma < even[0].sigma < max(q.sigma for q in queries)
-    assert indif_scores.plan_queries(domain, rho, 1, scored_more=("a", "b", "c")) == even  # 15 of 21 pairs
+    assert score_columns.plan_indif(domain, rho, 1, scored_more=("a", "b", "c")) == even  # 15 of 21 pairs
 
 
 def recode(*estimates: float, kept: tuple[bool, ...] = ()) -> AttributeRecode:
@@ -85,29 +85,27 @@ def test_negative_totals_and_no_rows_are_no_reference() -> None:
 
 def test_a_score_against_one_way_noise_costs_a_sixteenth() -> None:
     domain = Domain(("a", "b", "c"), (2, 3, 2))
-    indif_noise, ours = (
-        indif_scores.plan_queries(domain, Fraction(1, 50), 2, s)[0] for s in (4, REFERENCE_SENSITIVITY)
-    )
+    indif_noise, ours = (score_columns.plan_indif(domain, Fraction(1, 50), 2, s)[0] for s in (4, REFERENCE_SENSITIVITY))
     assert ours.sensitivity == 2 and ours.sigma == pytest.approx(indif_noise.sigma / 4, rel=1e-12)
     assert ours.rho == pytest.approx(indif_noise.rho, rel=1e-9)
 
 
 def test_a_single_attribute_asks_nothing() -> None:
-    assert indif_scores.plan_queries(Domain(("a",), (2,)), Fraction(1), 1) == []
+    assert score_columns.plan_indif(Domain(("a",), (2,)), Fraction(1), 1) == []
 
 
 def test_pairs_too_large_to_be_measured_are_not_scored_and_leave_their_budget_to_the_others() -> None:
     domain = Domain(("a", "b", "c"), (50_000, 50_000, 2))
-    queries = indif_scores.plan_queries(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
+    queries = score_columns.plan_indif(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
     assert [q.attributes for q in queries] == [("a", "c"), ("b", "c")]
-    alone = indif_scores.plan_queries(Domain.of({"a": 2, "b": 2}), Fraction(1, 2), 1, REFERENCE_SENSITIVITY)
+    alone = score_columns.plan_indif(Domain.of({"a": 2, "b": 2}), Fraction(1, 2), 1, REFERENCE_SENSITIVITY)
     assert queries[0].sigma == alone[0].sigma
-    assert indif_scores.plan_queries(domain, Fraction(1), 1, max_cells=4) == []
+    assert score_columns.plan_indif(domain, Fraction(1), 1, max_cells=4) == []
 
 
 def test_filtered_values_count_as_a_value_of_their_own() -> None:
     """Rows with the padding code stay in the table: every row is in every score."""
     domain = Domain(("a", "b"), (1, 1))
     rows = CodeTable(domain, (np.array([0, 0, 1, 1], np.uint8), np.array([0, 0, 1, 1], np.uint8)), padded=True)
-    queries = indif_scores.plan_queries(domain, Fraction(1), 1)
-    assert [int(a[0]) for a in indif_scores.count_exactly(rows, queries, 1)] == [4]
+    queries = score_columns.plan_indif(domain, Fraction(1), 1)
+    assert [int(a[0]) for a in score_columns.count_indif(rows, queries, 1)] == [4]

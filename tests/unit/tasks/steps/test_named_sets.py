@@ -16,7 +16,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import find_starts
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import named_sets
+from privsyn.tasks.steps import measure_marginals
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
@@ -33,13 +33,17 @@ QUARTERS = np.arange(12) // 3
 def test_the_share_of_sets_is_that_of_their_weighted_pairs(
     sizes: list[tuple[int, float]], columns: int, share: Fraction
 ) -> None:
-    assert named_sets.compute_share(sizes, columns) == share
+    assert measure_marginals.compute_share(sizes, columns) == share
 
 
 def test_named_sets_have_a_share_in_a_table_of_any_width() -> None:
-    assert named_sets.compute_least_share([2]) == Fraction(1, 46) > named_sets.compute_share([(2, 10.0)], 108)
-    assert named_sets.compute_least_share([2] * 20) == named_sets.WIDE_SHARE
-    assert named_sets.compute_least_share([]) == 0
+    assert (
+        measure_marginals.compute_least_share([2])
+        == Fraction(1, 46)
+        > measure_marginals.compute_share([(2, 10.0)], 108)
+    )
+    assert measure_marginals.compute_least_share([2] * 20) == measure_marginals.WIDE_SHARE
+    assert measure_marginals.compute_least_share([]) == 0
 
 
 def recode_of(counts: list[float]) -> AttributeRecode:
@@ -52,10 +56,10 @@ def recode_of(counts: list[float]) -> AttributeRecode:
 def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> None:
     recode = {"a": recode_of([100.0] * 8), "b": recode_of([400.0, 400.0]), "c": recode_of([800.0])}
     named = [(frozenset("ab"), 10.0), (frozenset("abc"), 1.0)]
-    sets = named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
+    sets = measure_marginals.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
     assert [(s.attributes, s.weight) for s in sets] == [(("a", "b"), 11.0)]  # c has one code and tells nothing
-    assert sets[0].cells > named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 10_000), 1)[0].cells == 4
-    again = named_sets.read_merges(named_sets.tabulate_merges(sets))
+    assert sets[0].cells > measure_marginals.plan_sets(named, recode, {"a"}, Fraction(1, 10_000), 1)[0].cells == 4
+    again = measure_marginals.read_merges(measure_marginals.tabulate_merges(sets))
     assert [(s.attributes, s.weight, s.shape) for s in again] == [(s.attributes, s.weight, s.shape) for s in sets]
     assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
 
@@ -69,7 +73,7 @@ def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
     starts = find_starts(request.spec, request.encoding, groupings)
     recode = {a: recode_of([20.0] * 8 + [2_000.0]) for a in columns}
     named = [(frozenset(columns), 1.0)]
-    (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
+    (planned,) = measure_marginals.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
     assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)
 
 
@@ -82,10 +86,10 @@ def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None
     recode = {"a": recode_of([100.0] * 8 + [9_000.0]), "b": recode_of([100.0] * 8), "c": recode_of([400.0] * 2)}
     thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
     sets = [
-        named_sets.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
-        named_sets.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
+        measure_marginals.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
+        measure_marginals.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
     ]
-    least = named_sets.count_wanted_codes(sets, recode, binning)
+    least = measure_marginals.count_wanted_codes(sets, recode, binning)
     assert least == {"a": (3,), "b": (2,)}
     queries = [Query((a,), len(r.estimate), 1, 200.0) for a, r in recode.items()]
     answers = [r.estimate.astype(np.int64) for r in recode.values()]
@@ -122,11 +126,13 @@ def test_counts_are_those_of_merged_codes_and_filtered_values_are_left_out() -> 
     domain = Domain(("a", "b"), (12, 3))
     columns = rng.integers(0, 13, 500).astype(np.uint8), rng.integers(0, 4, 500).astype(np.uint8)
     rows = CodeTable(domain, columns, padded=True)
-    sets = [named_sets.PlannedSet(("a", "b"), (QUARTERS, np.array([0, 1, 0])), 1.0)]
+    sets = [measure_marginals.PlannedSet(("a", "b"), (QUARTERS, np.array([0, 1, 0])), 1.0)]
     merged = CodeTable.from_arrow(
-        list(named_sets.merge_rows(rows.to_arrow().to_batches(), sets)), named_sets.build_set_domain(sets), padded=True
+        list(measure_marginals.merge_rows(rows.to_arrow().to_batches(), sets)),
+        measure_marginals.build_set_domain(sets),
+        padded=True,
     )
-    (counts,) = named_sets.count_exactly(merged, sets, 1)
+    (counts,) = measure_marginals.count_sets(merged, sets, 1)
     wanted = np.zeros((4, 2), dtype=np.int64)
     for a, b in zip(*columns, strict=True):
         if a < 12 and b < 3:

@@ -10,7 +10,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN, TargetWeights
 from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.steps.residual_scores import reselect_cliques
+from privsyn.tasks.steps.score_columns import reselect_cliques
 from tests.unit.tasks.estimation.test_pair_departures import recoded
 
 COUNTS = {"a": [600, 400], "b": [500, 300, 200], "c": [700, 300], "d": [250, 250, 250, 250]}

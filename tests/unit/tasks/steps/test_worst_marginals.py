@@ -10,7 +10,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim
 from privsyn.tasks.estimation.expected_error import TargetWeights
-from privsyn.tasks.steps.residual_scores import choose_worst_marginals
+from privsyn.tasks.steps.score_columns import choose_worst_marginals
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 50))
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
