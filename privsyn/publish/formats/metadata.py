@@ -381,11 +381,12 @@ def _describe_record_set(release: DescribedRelease) -> dict[str, Any]:
     where = {"fileObject": {"@id": tables[0]}} if len(tables) == 1 else {"fileSet": {"@id": PARTS}}
     fields = []
     for number, (name, domain) in enumerate(release.ranges.items(), 1):
+        column = release.spec.get_published_column(name)
         field = {
             "@type": "cr:Field",
             "@id": f"{RECORDS}/{name if _PLAIN.fullmatch(name) else f'column-{number}'}",
             "name": name,
-            "description": _describe_meaning(release.spec.get_published_column(name)),
+            "description": add_unmeasured(column.description, column),
             "dataType": _KINDS[get_kind(domain.type)],
             "source": {**where, "extract": {"column": name}},
         }
@@ -393,10 +394,6 @@ def _describe_record_set(release: DescribedRelease) -> dict[str, Any]:
     order = "in random order" if release.spec.panel is None else f"one synthetic {release.spec.unit.one} after another"
     about = f"The synthetic table: {release.rows:,} rows {order}. No row belongs to a person."
     return {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "description": about, "field": fields}
-
-
-def _describe_meaning(column: Any) -> str:
-    return add_unmeasured(column.description, column)
 
 
 def _describe_responsible(release: DescribedRelease) -> dict[str, Any]:
