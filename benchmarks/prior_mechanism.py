@@ -36,7 +36,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import compute_group_k_marginal
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
-from privsyn.tasks.steps.one_way_marginals import count_exactly
+from privsyn.tasks.steps.measure_marginals import count_exactly
 
 Floats = NDArray[np.float64]
 

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, holds, is_nullable
-from privsyn.data_contracts.columns.category_columns import CategoryValue
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, CategoryValue, holds, is_nullable
 from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.mechanism_options import MOST_GROUPS, AnyMechanism, PriorLevels, PrivSyn
 

@@ -22,8 +22,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from privsyn.data_contracts.columns import Column, DropColumn
-from privsyn.data_contracts.columns.category_columns import CategoryValue
+from privsyn.data_contracts.columns import CategoryValue, Column, DropColumn
 from privsyn.data_contracts.columns.ordered_columns import name_heap_attribute
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current

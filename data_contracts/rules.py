@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, mod
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
+    CategoryValue,
     DateColumn,
     DatetimeColumn,
     IntegerColumn,
@@ -19,8 +20,8 @@ from privsyn.data_contracts.columns import (
     holds,
     is_dummy,
     is_nullable,
+    name_one_of_attribute,
 )
-from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
 from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.rule_language import (
     COUNT,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from privsyn.data_contracts.columns.category_columns import name_level_attribute
+from privsyn.data_contracts.columns import name_level_attribute
 from privsyn.data_contracts.columns.ordered_columns import (
     RESOLUTION_SECONDS,
     DatetimeColumn,

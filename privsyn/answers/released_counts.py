@@ -36,13 +36,14 @@ from privsyn.storage.released_files import (
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
+from privsyn.tasks.codecs.parsing import get_value_type
 from privsyn.tasks.estimation.noisy import count_marginals, pool_answers, read_answers, read_receipts
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
 from privsyn.tasks.estimation.rungs import RungCounts, read_cuts
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, KnownTotals
 from privsyn.tasks.panels.choose_rows import draw_one_row_each
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.steps.named_sets import read_merges
+from privsyn.tasks.steps.measure_marginals import read_merges
 
 Floats = NDArray[np.float64]
 FIELD = "query.release"
@@ -272,7 +273,7 @@ class ReleasedCounts:
             rows = rows.select([str(spec.unit.identifier), *spec.released_columns])
         else:
             rows = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
-        return rows.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in rows.schema]))
+        return rows.cast(pa.schema([field.with_type(get_value_type(field.type)) for field in rows.schema]))
 
     @cached_property
     def _is_further(self) -> bool:
@@ -460,17 +461,13 @@ def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str
     ]
 
 
-def _simplify_type(type_: pa.DataType) -> pa.DataType:
-    return type_.value_type if pa.types.is_dictionary(type_) else type_
-
-
 def _compute_reach(codec: Codec) -> tuple[Floats, Floats] | None:
     bounds = codec.counted_bounds()[codec.attribute]
     if isinstance(bounds, tuple):
         return bounds
-    if pa.types.is_string(_simplify_type(bounds.type)):
+    if pa.types.is_string(get_value_type(bounds.type)):
         return None
-    bounds = bounds.cast(_simplify_type(bounds.type))
+    bounds = bounds.cast(get_value_type(bounds.type))
     numbers = bounds.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     return numbers, numbers
 

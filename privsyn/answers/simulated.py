@@ -39,7 +39,7 @@ from privsyn.tasks.estimation.rungs import RungCounts, pool_looks, share_rungs, 
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.sample_estimates import fit_least_squares, fit_logistic
 from privsyn.tasks.privacy.noise import SeededNoise
-from privsyn.tasks.steps.trend_scores import count_exactly, rank_asked_codes
+from privsyn.tasks.steps.score_columns import count_trends, rank_asked_codes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,7 +194,7 @@ def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise
             for a, size in sizes.items()
         }
         rows = CodeTable(Domain.of({a: size - 1 for a, size in sizes.items()}), tuple(codes.values()), padded=True)
-        exact = count_exactly(rows, queries, 1, {a: r.score for a, r in ranks.items()})
+        exact = count_trends(rows, queries, 1, {a: r.score for a, r in ranks.items()})
         sums[name] = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
     return sums
 

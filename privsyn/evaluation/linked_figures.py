@@ -212,7 +212,11 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
         if column in panel.constant or column == panel.order:
             continue
         if column in real.values:
-            yield compare_figures("correlation of ranks with the next row", column, _map_ranks(both, column))
+            yield compare_figures(
+                "correlation of ranks with the next row",
+                column,
+                [panels.compute_autocorrelation(t.by_ranks(column), column) for t in both],
+            )
             yield compare_figures(
                 "correlation with the next row", column, [panels.compute_autocorrelation(t, column) for t in both]
             )
@@ -292,10 +296,6 @@ def list_household_figures(
         if isinstance(described, NumberColumn) and column in real.values:
             sums = [panels.sum_by_household(t, column, constant=column in constant) for t in both]
             yield compare_figures("Gini coefficient over households", column, [panels.compute_gini(s) for s in sums])
-
-
-def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:
-    return [panels.compute_autocorrelation(table.by_ranks(column), column) for table in tables]
 
 
 def compare_figures(name: str, column: str, figures: list[float] | None, distance: float | None = None) -> PanelFigure:

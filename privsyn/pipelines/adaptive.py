@@ -41,7 +41,7 @@ from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import residual_scores, select_marginals, synthesize
+from privsyn.tasks.steps import score_columns, select_marginals, synthesize
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -86,8 +86,8 @@ def make_rows_so_far(n: int) -> Step:
         tied = knowledge.tied | list_attributes(sets)
         core = synthesize.select_core_marginals(by_code, domain, tied)
         settings = request.synthesis
-        settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
-        number = residual_scores.count_rows_so_far(estimate_total(recode))
+        settings = settings.vary(oversample=1, seed=score_columns.derive_seed(settings.seed, n))
+        number = score_columns.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             [*core.marginals, *sets],
             core.domain,
@@ -131,14 +131,14 @@ def _get_candidates(request: Request) -> _Candidates:
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     gamma = _get_candidates(request).gamma
-    cliques = residual_scores.list_candidates(
+    cliques = score_columns.list_candidates(
         read_noisy_scores(inputs),
         inputs.domain(),
         gamma or 0,
         triples=gamma is not None,
         targets=request.public.targets if gamma is not None else NO_TARGETS,
     )
-    return residual_scores.plan_queries(cliques, rho, request.records)
+    return score_columns.plan_residuals(cliques, rho, request.records)
 
 
 def score_residuals(n: int) -> ReleaseStep:
@@ -151,7 +151,7 @@ def score_residuals(n: int) -> ReleaseStep:
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
         total = estimate_total(inputs.read_pooled_recode())
-        return residual_scores.count_exactly(rows, so_far_rows, total, queries, request.threads)
+        return score_columns.count_residuals(rows, so_far_rows, total, queries, request.threads)
 
     return ReleaseStep(
         name=f"residual_scores_{n}",
@@ -182,7 +182,7 @@ def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Map
     recode = inputs.read_pooled_recode()
     fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
     queries, answers = inputs.noisy(f"residual_scores_{n}")
-    weights = residual_scores.reselect_cliques(
+    weights = score_columns.reselect_cliques(
         queries,
         [float(y[0]) for y in answers],
         recode,

@@ -33,7 +33,7 @@ from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import residual_scores
+from privsyn.tasks.steps import score_columns
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -59,7 +59,7 @@ TREE_WIDTH_NOTE = (
 
 def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
     queries, answers = inputs.noisy(_name_scores(n))
-    return residual_scores.choose_worst_marginals(
+    return score_columns.choose_worst_marginals(
         [q.attributes for q in queries],
         [float(y[0]) for y in answers],
         queries[0].sigma if queries else 0.0,

@@ -24,7 +24,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import get_ordered
 from privsyn.tasks.estimation.rungs import list_looked_at
 from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT
-from privsyn.tasks.steps import named_sets
+from privsyn.tasks.steps import measure_marginals
 
 Budget = dict[str, Fraction]
 """Look -> its share of the request's budget."""
@@ -135,9 +135,9 @@ def split_sets(request: Request) -> SetParts:
     spec = request.spec
     search = SEARCH_PART if spec.looks_for_triples else Fraction(0)
     sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
-    least = named_sets.compute_least_share([size for size, _ in sizes])
+    least = measure_marginals.compute_least_share([size for size, _ in sizes])
     sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
-    named = max(named_sets.compute_share(sizes, len(spec.measured_columns)), least) * (1 - search)
+    named = max(measure_marginals.compute_share(sizes, len(spec.measured_columns)), least) * (1 - search)
     return SetParts(named, search * SCORES_PART, search * (1 - SCORES_PART))
 
 

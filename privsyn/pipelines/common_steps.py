@@ -42,7 +42,7 @@ from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.estimation.rungs import expect_chosen_cells, pool_looks
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
+from privsyn.tasks.steps import compress_domain, encode, measure_marginals
 
 RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 """The outputs of every release step."""
@@ -137,13 +137,13 @@ ENCODE = replace(_ENCODE, replacements=dict.fromkeys(("rung_counts", "value_coun
 
 def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
     """Yield the exact counts of the queries, one count per cell, for looks at columns and sets of columns."""
-    return one_way_marginals.count_exactly(rows, queries, request.threads)
+    return measure_marginals.count_exactly(rows, queries, request.threads)
 
 
 def plan_one_ways(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan one query per column; the noise is planned before cells are cut, so it does not depend on the cuts."""
     panel, uncut = request.spec.panel, request.cut_cells(())
-    planned = one_way_marginals.plan_queries(
+    planned = measure_marginals.plan_one_ways(
         expect_chosen_cells(uncut.public.measured_alone, uncut.encoding.on_ladder),
         rho,
         request.records,

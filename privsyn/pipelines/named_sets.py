@@ -43,7 +43,7 @@ from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import compress_domain, named_sets, triple_scores
+from privsyn.tasks.steps import compress_domain, measure_marginals, score_columns
 
 MEASURE_SETS, TRIPLE_SCORES = "measure_sets", "triple_scores"
 
@@ -73,10 +73,10 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
         ordered, starts = get_ordered(binning), public.in_codes(fine).starts
         rho = inputs.rho[MEASURE_SETS] * split_sets(request).named_of_measured
-        sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, starts)
+        sets = measure_marginals.plan_sets(public.measured_sets, fine, ordered, rho, request.records, starts)
         differences = {codec.attribute for codec in request.encoding.differences}
         named = [planned for planned in sets if not differences & {*planned.attributes}]
-        least = named_sets.count_wanted_codes(named, fine, binning)
+        least = measure_marginals.count_wanted_codes(named, fine, binning)
     recode = compress_by_one_ways(request, inputs, settings, least)
     return {"recode": recode_to_table(recode, request.encoding.labels())}
 
@@ -95,8 +95,8 @@ COMPRESS_FOR_SETS = replace(
 
 
 def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    halves = triple_scores.halve_attributes(inputs.recode(), get_ordered(request.encoding.binning))
-    return {"merges": named_sets.tabulate_merges([halves])}
+    halves = score_columns.halve_attributes(inputs.recode(), get_ordered(request.encoding.binning))
+    return {"merges": measure_marginals.tabulate_merges([halves])}
 
 
 PLAN_HALVES = Step(
@@ -112,20 +112,20 @@ PLAN_HALVES = Step(
 )
 
 
-def _read_halves(inputs: Inputs) -> named_sets.PlannedSet:
-    return named_sets.read_merges(inputs.table(HALVES))[0]
+def _read_halves(inputs: Inputs) -> measure_marginals.PlannedSet:
+    return measure_marginals.read_merges(inputs.table(HALVES))[0]
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    triples = triple_scores.list_triples(request.public.targets.focus, _read_halves(inputs))
-    return triple_scores.plan_queries(triples, rho, request.records)
+    triples = score_columns.list_triples(request.public.targets.focus, _read_halves(inputs))
+    return score_columns.plan_triples(triples, rho, request.records)
 
 
 def _score(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
     halves = _read_halves(inputs)
-    values = triple_scores.compute_values(inputs.recode(), halves)
-    columns = dict(zip(halves.attributes, named_sets.name_columns(0, halves), strict=True))
-    return triple_scores.count_exactly(rows, columns, values, queries, request.threads)
+    values = score_columns.compute_values(inputs.recode(), halves)
+    columns = dict(zip(halves.attributes, measure_marginals.name_columns(0, halves), strict=True))
+    return score_columns.count_triples(rows, columns, values, queries, request.threads)
 
 
 SCORE_TRIPLES = ReleaseStep(
@@ -149,7 +149,9 @@ SCORE_TRIPLES = ReleaseStep(
         noise_of="an interaction",
     ),
     rows=HALF_ROWS,
-    rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(HALVES))),
+    rows_domain=lambda r, inputs: measure_marginals.build_set_domain(
+        measure_marginals.read_merges(inputs.table(HALVES))
+    ),
     padded=True,
     published=publish_noisy("triples", "how well two columns together predict a third"),
 )
@@ -158,7 +160,7 @@ SCORE_TRIPLES = ReleaseStep(
 def _plan_sets(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, public, parts = inputs.recode(), request.public, split_sets(request)
     found_sets = _find_sets(request, inputs) if parts.found else []
-    sets = named_sets.plan_sets(
+    sets = measure_marginals.plan_sets(
         _weigh(public.measured_sets, found_sets, parts),
         recode,
         get_ordered(request.encoding.binning),
@@ -166,7 +168,7 @@ def _plan_sets(request: Request, inputs: Inputs, progress: Progress) -> Mapping[
         request.records,
         public.in_codes(recode).starts,
     )
-    return {"merges": named_sets.tabulate_merges(sets)}
+    return {"merges": measure_marginals.tabulate_merges(sets)}
 
 
 PLAN_SETS = Step(
@@ -201,7 +203,7 @@ def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
     queries, answers = inputs.noisy("triple_scores")
     score_queries, scores = inputs.noisy("indif_scores")
     recode = inputs.recode()
-    return triple_scores.choose_sets(
+    return score_columns.choose_sets(
         queries,
         [float(y[0]) for y in answers],
         estimate_total(recode),
@@ -227,9 +229,9 @@ def _build_merging(name: str, title: str, merges: str, only_with_look: str, when
     """Return the step that turns rows into the merged codes of the table ``merges``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        sets = named_sets.read_merges(inputs.table(merges))
-        rows = named_sets.merge_rows(inputs.batches(RECODED), sets)
-        return {"merged_rows": RowStream.of_codes(rows, named_sets.build_set_domain(sets), padded=True)}
+        sets = measure_marginals.read_merges(inputs.table(merges))
+        rows = measure_marginals.merge_rows(inputs.batches(RECODED), sets)
+        return {"merged_rows": RowStream.of_codes(rows, measure_marginals.build_set_domain(sets), padded=True)}
 
     return Step(
         name=name,
@@ -249,11 +251,11 @@ HALVE_ROWS = _build_merging("halve_rows", "Halve rows", HALVES, TRIPLE_SCORES, "
 
 
 def _plan_counts(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    return named_sets.plan_queries(named_sets.read_merges(inputs.table(MERGES)), rho, request.records)
+    return measure_marginals.plan_set_queries(measure_marginals.read_merges(inputs.table(MERGES)), rho, request.records)
 
 
 def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-    return named_sets.count_exactly(rows, named_sets.read_merges(inputs.table(MERGES)), request.threads)
+    return measure_marginals.count_sets(rows, measure_marginals.read_merges(inputs.table(MERGES)), request.threads)
 
 
 COUNT_SETS = ReleaseStep(
@@ -269,7 +271,9 @@ COUNT_SETS = ReleaseStep(
     exact=_count,
     look=LookDescription(counted=COUNTS_OF_SETS, reason=ONE_CELL),
     rows=ROWS,
-    rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
+    rows_domain=lambda r, inputs: measure_marginals.build_set_domain(
+        measure_marginals.read_merges(inputs.table(MERGES))
+    ),
     padded=True,
     published=publish_noisy("sets", WORDS),
 )
@@ -283,9 +287,9 @@ def measure_sets_again(n: int) -> ReleaseStep:
     return repeat(COUNT_SETS, n, publish_noisy(f"sets_{n}", WORDS))
 
 
-def read_sets(inputs: Inputs) -> list[named_sets.PlannedSet]:
+def read_sets(inputs: Inputs) -> list[measure_marginals.PlannedSet]:
     """Return the planned sets."""
-    return named_sets.read_merges(inputs.table(MERGES))
+    return measure_marginals.read_merges(inputs.table(MERGES))
 
 
 def read_set_marginals(inputs: Inputs) -> list[Marginal]:
@@ -294,7 +298,7 @@ def read_set_marginals(inputs: Inputs) -> list[Marginal]:
         return []
     queries, answers = pool_answers(*inputs.all_noisy(LookKind.SETS))
     noisy = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
-    return named_sets.build_set_marginals(read_sets(inputs), noisy)
+    return measure_marginals.build_set_marginals(read_sets(inputs), noisy)
 
 
 def read_consistent_sets(inputs: Inputs, domain: Domain) -> list[Marginal]:

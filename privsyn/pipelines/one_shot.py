@@ -51,7 +51,7 @@ from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.blocks import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import compress_domain, indif_scores, measure_marginals, select_marginals
+from privsyn.tasks.steps import compress_domain, measure_marginals, score_columns, select_marginals
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -114,11 +114,11 @@ def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]
     by_one_ways = selection.scores == "one_ways"
     domain = inputs.domain()
     asked_pairs = request.list_asked_pairs(domain.attributes)
-    return indif_scores.plan_queries(
+    return score_columns.plan_indif(
         domain,
         rho,
         request.records,
-        indif_scores.REFERENCE_SENSITIVITY if by_one_ways else indif_scores.SENSITIVITY,
+        score_columns.REFERENCE_SENSITIVITY if by_one_ways else score_columns.EXACT_SENSITIVITY,
         max_cells=selection.max_cells,
         unscored={*request.public.known_pairs, *request.list_settled_pairs(domain.attributes, asked_pairs)},
         scored_more=request.public.scored_more,
@@ -131,7 +131,7 @@ def _score_exactly(
 ) -> Iterator[NDArray[np.int64]]:
     by_one_ways = request.selection.scores == "one_ways"
     expected = request.public.in_codes(inputs.recode()).expected if by_one_ways else None
-    return indif_scores.count_exactly(rows, queries, request.threads, expected)
+    return score_columns.count_indif(rows, queries, request.threads, expected)
 
 
 def _explain_score_sensitivity(request: Request) -> str:
@@ -242,14 +242,14 @@ COMBINE_CLIQUES = Step(
 def plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan the cliques in the table ``chosen``."""
     weights = select_marginals.read_cliques(inputs.table(chosen))
-    return measure_marginals.plan_queries(weights, inputs.domain(), request.encoding.domain, rho, request.records)
+    return measure_marginals.plan_marginals(weights, inputs.domain(), request.encoding.domain, rho, request.records)
 
 
 def _count_marginals(
     request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
     fine = lambda: inputs.countable(ENCODED, request.encoding.domain)  # noqa: E731
-    return measure_marginals.count_exactly(rows, fine, queries, request.threads)
+    return measure_marginals.count_marginals(rows, fine, queries, request.threads)
 
 
 MEASURE = ReleaseStep(

@@ -56,7 +56,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.steps import encode, one_way_marginals
+from privsyn.tasks.steps import encode, measure_marginals
 from privsyn.tasks.steps.decode_linked import build_linked_domain, build_linked_schema, decode_linked, linked_to_arrow
 from privsyn.tasks.synthesis import shards
 
@@ -89,7 +89,7 @@ LIST_WITHOUT_ROWS = Step(
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     domain = encode.build_without_domain(inputs.recode(), request.encoding)
-    return one_way_marginals.plan_queries(domain, rho, request.records)
+    return measure_marginals.plan_one_ways(domain, rho, request.records)
 
 
 MEASURE_WITHOUT_ROWS = ReleaseStep(
@@ -299,7 +299,7 @@ KEEP_ROWS = Step(
 
 def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     domain, most = encode.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
-    return one_way_marginals.plan_queries(domain, rho, most, equal=False)
+    return measure_marginals.plan_one_ways(domain, rho, most, equal=False)
 
 
 MEASURE_ROWS = ReleaseStep(

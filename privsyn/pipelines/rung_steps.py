@@ -38,7 +38,7 @@ from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at, tabulate_cuts
 from privsyn.tasks.kernels.blocks import pair_batches, read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import one_way_marginals
+from privsyn.tasks.steps import measure_marginals
 
 RUNG_COUNTS, CHOOSE = "rung_counts", "choose_cells"
 CUTS, FINER = f"{CHOOSE}.cuts", "encode_finer"
@@ -60,7 +60,7 @@ NO_RUNG_COUNTS = {
 
 def _plan_rungs(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     sizes = {codec.attribute: codec.size for codec in list_looked_at(request.encoding)}
-    return one_way_marginals.plan_queries(Domain.of(sizes), rho, request.records)
+    return measure_marginals.plan_one_ways(Domain.of(sizes), rho, request.records)
 
 
 COUNT_RUNGS = ReleaseStep(

@@ -30,14 +30,14 @@ from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import measure_marginals, select_marginals, trend_scores
+from privsyn.tasks.steps import measure_marginals, score_columns, select_marginals
 
 TRENDS = "trend_scores"
 
 
 def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:
     """Return attribute -> ranks of its codes, as ``queries`` use them."""
-    return trend_scores.rank_asked_codes(inputs.recode(), request.encoding.binning, queries)
+    return score_columns.rank_asked_codes(inputs.recode(), request.encoding.binning, queries)
 
 
 def read_trends(request: Request, inputs: Inputs, recode: Recode) -> Trends | None:
@@ -61,11 +61,11 @@ def _plan_with_trends(chosen: str, request: Request, inputs: Inputs, rho: Fracti
     """
     weights, fine = select_marginals.read_cliques(inputs.table(chosen)), request.encoding.domain
     asked = [] if is_wide(fine.attributes) else inputs.all_noisy(LookKind.TRENDS)[0]
-    asked_again, weights = trend_scores.plan_again(
+    asked_again, weights = score_columns.plan_again(
         asked, weights, estimate_total(inputs.recode()), rho, request.records
     )
     rho -= sum_rho(asked_again)
-    return [*measure_marginals.plan_queries(weights, inputs.domain(), fine, rho, request.records), *asked_again]
+    return [*measure_marginals.plan_marginals(weights, inputs.domain(), fine, rho, request.records), *asked_again]
 
 
 def _count_with_trends(
@@ -76,7 +76,7 @@ def _count_with_trends(
     yield from measure.exact(request, inputs, rows, queries[:marginals])
     if asked_again := queries[marginals:]:
         scores = {a: r.score for a, r in rank_by_looks(request, inputs, inputs.noisy(TRENDS)[0]).items()}
-        yield from trend_scores.count_exactly(rows, asked_again, request.threads, scores)
+        yield from score_columns.count_trends(rows, asked_again, request.threads, scores)
 
 
 def ask_unclear_trends(measure: ReleaseStep, chosen: str) -> ReleaseStep:
@@ -109,18 +109,18 @@ def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str
     attributes: all attributes of the rows, in order.  A wide table asks only those among its ``limit`` nearest pairs,
     or, if none of these is of two ordered attributes, the ``limit`` nearest pairs of ordered attributes.
     """
-    pairs = trend_scores.list_pairs(ordered, request.list_asked_pairs(attributes, limit))
-    return pairs or trend_scores.list_pairs(ordered, request.list_asked_pairs(tuple(ordered), limit))
+    pairs = score_columns.list_pairs(ordered, request.list_asked_pairs(attributes, limit))
+    return pairs or score_columns.list_pairs(ordered, request.list_asked_pairs(tuple(ordered), limit))
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     recode = inputs.recode()
     total = estimate_total(recode)
     attributes = list(rank_codes(recode, request.encoding.binning, 1, request.public.two_valued))
-    most = trend_scores.count_clear_pairs(len(attributes), total, rho, request.records)
+    most = score_columns.count_clear_pairs(len(attributes), total, rho, request.records)
     pairs = list_trend_pairs(request, inputs.domain().attributes, attributes, min(most, MOST_PAIRS))
-    top = trend_scores.choose_top(len(attributes) + len(pairs), total, rho, request.records, TOP)
-    return trend_scores.plan_queries(attributes, top, rho, request.records, pairs)
+    top = score_columns.choose_top(len(attributes) + len(pairs), total, rho, request.records, TOP)
+    return score_columns.plan_trends(attributes, top, rho, request.records, pairs)
 
 
 def _plan_again(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -128,12 +128,12 @@ def _plan_again(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     attributes = list(rank_codes(inputs.recode(), request.encoding.binning, 1, request.public.two_valued))
     first = inputs.noisy(TRENDS)[0]
     pairs = [q.attributes for q in first if len(q.attributes) == 2]
-    return trend_scores.plan_queries(attributes, trend_scores.get_top(first), rho, request.records, pairs)
+    return score_columns.plan_trends(attributes, score_columns.get_top(first), rho, request.records, pairs)
 
 
 def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
     scores = {a: r.score for a, r in rank_by_looks(request, inputs, queries).items()}
-    return trend_scores.count_exactly(rows, queries, request.threads, scores)
+    return score_columns.count_trends(rows, queries, request.threads, scores)
 
 
 TREND_SCORES = ReleaseStep(

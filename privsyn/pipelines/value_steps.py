@@ -33,7 +33,7 @@ from privsyn.tasks.estimation.frequent_values import (
 from privsyn.tasks.estimation.noisy import pool_answers, tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import value_counts
+from privsyn.tasks.steps import measure_marginals
 
 VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
 COUNTED, LOCATED = "find_heavy_cells.counted", f"{LOCATE}.located_rows"
@@ -75,10 +75,10 @@ FIND_HEAVY_CELLS = Step(
 
 def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     counted = read_counted(inputs.table(COUNTED))
-    domain = value_counts.build_located_domain(counted)
+    domain = measure_marginals.build_located_domain(counted)
     if not counted:  # no pass over the rows
         return {"located_rows": RowStream.of_codes((), domain)}
-    rows = value_counts.locate_rows(inputs.batches(NUMBERS), request.encoding, counted)
+    rows = measure_marginals.locate_rows(inputs.batches(NUMBERS), request.encoding, counted)
     return {"located_rows": RowStream.of_codes(rows, domain)}
 
 
@@ -98,7 +98,7 @@ LOCATE_VALUES = Step(
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    return value_counts.plan_queries(read_counted(inputs.table(COUNTED)), rho, request.records)
+    return measure_marginals.plan_values(read_counted(inputs.table(COUNTED)), rho, request.records)
 
 
 COUNT_VALUES = ReleaseStep(
@@ -118,7 +118,7 @@ COUNT_VALUES = ReleaseStep(
         noise_of="a count of a value",
     ),
     rows=LOCATED,
-    rows_domain=lambda r, inputs: value_counts.build_located_domain(read_counted(inputs.table(COUNTED))),
+    rows_domain=lambda r, inputs: measure_marginals.build_located_domain(read_counted(inputs.table(COUNTED))),
     published=publish_noisy(VALUE_COUNTS, WORDS),
 )
 

@@ -53,6 +53,7 @@ from privsyn.storage.released_files import (
     read_manifest,
     read_public_spec,
 )
+from privsyn.tasks.codecs.parsing import get_value_type
 
 _RELEASE = "publish.release"
 _BATCH_ROWS = 50_000
@@ -234,7 +235,7 @@ def _read_table(
 ) -> NewTable:
     paths = [check_released_file(folder, manifest, file, _RELEASE) for file in files]
     stored = pq.read_schema(paths[0])
-    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in stored])
+    schema = pa.schema([pa.field(f.name, get_value_type(f.type), f.nullable) for f in stored])
     comments = {name: words for name, words in columns.items() if words}
     return NewTable(name, schema, _read_rows(paths, schema), comment, comments)
 
@@ -244,11 +245,6 @@ def _read_rows(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBa
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(batch_size=_BATCH_ROWS):
                 yield batch.cast(schema)
-
-
-def _plain_type(type_: Any) -> Any:
-    """Return the type of the values of a dictionary, or the type itself."""
-    return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
 @dataclass(frozen=True)

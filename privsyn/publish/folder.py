@@ -36,7 +36,7 @@ from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import name_step
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
-from privsyn.publish.formats import croissant, data_package, deployments_registry
+from privsyn.publish.formats import deployments_registry, metadata
 from privsyn.publish.formats.tables import (
     DescribedRelease,
     choose_style,
@@ -427,9 +427,9 @@ DESCRIPTIONS = frozenset(
     {
         "README.md",
         PICTURE,
-        data_package.SCHEMA,
-        data_package.NAME,
-        croissant.NAME,
+        metadata.SCHEMA,
+        metadata.DATA_PACKAGE,
+        metadata.CROISSANT,
         deployments_registry.NAME,
     }
 )
@@ -477,10 +477,10 @@ def write_descriptions(
     parts = len(write_synthetic_files(folder))
     release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
     if parts > 1:
-        _write_json(folder / data_package.SCHEMA, data_package.build_table_schema(release))
+        _write_json(folder / metadata.SCHEMA, metadata.build_table_schema(release))
         release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
-    _write_json(folder / data_package.NAME, data_package.build_data_package(release))
-    _write_json(folder / croissant.NAME, croissant.build_croissant(release))
+    _write_json(folder / metadata.DATA_PACKAGE, metadata.build_data_package(release))
+    _write_json(folder / metadata.CROISSANT, metadata.build_croissant(release))
     (folder / deployments_registry.NAME).write_text(
         deployments_registry.format_registry_yaml(release), encoding="utf-8"
     )

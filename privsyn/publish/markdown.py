@@ -61,7 +61,8 @@ def _join_lines(text: str) -> str:
     return " ".join(filter(None, text.split("\n"))) + "\n"
 
 
-def _format_rho(price: str | Fraction) -> str:
+def format_rho(price: str | Fraction) -> str:
+    """Return a price to six digits."""
     return f"{float(Fraction(price)):.6g}"
 
 
@@ -91,7 +92,7 @@ TEMPLATES.filters |= {
     "names": _join_names,
     "flow": _join_lines,
     "fmt": format,
-    "rho": _format_rho,
+    "rho": format_rho,
     "share_of": _format_share,
     "round_up": round_up,
 }

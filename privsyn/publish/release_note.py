@@ -41,7 +41,7 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.derived import SplitCodec
 from privsyn.tasks.estimation.noisy import list_all_measured
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY
+from privsyn.tasks.steps.score_columns import REFERENCE_SENSITIVITY
 from privsyn.tasks.synthesis.shards import plan_shards
 
 SHOWN_VALUES = 12

@@ -40,7 +40,7 @@ from privsyn.sources.reader import (
     refuse_further_statements,
     translate_errors,
 )
-from privsyn.tasks.codecs.parsing import to_numbers
+from privsyn.tasks.codecs.parsing import get_value_type, to_numbers
 
 _BEGIN = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
@@ -96,7 +96,23 @@ _WIDE = pa.decimal256(39, 0)
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true", "BEGIN TRANSACTION")
 
 
-class PostgresReader(Reader):
+class _DatabaseReader(Reader):
+    """A reader that holds a connection open."""
+
+    _connection: Any
+
+    def _fetch(self, sql: str) -> pa.Table:
+        """Return the rows of a statement, by ADBC."""
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+    def close(self) -> None:
+        """End the transaction and the connection."""
+        self._connection.close()
+
+
+class PostgresReader(_DatabaseReader):
     """A table, a view or a query of a PostgreSQL database, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
@@ -126,11 +142,6 @@ class PostgresReader(Reader):
         """Let the server parse one statement without running it."""
         with closing(self._connection.cursor()) as cursor:
             cursor.adbc_execute_schema(sql)
-
-    def _fetch(self, sql: str) -> pa.Table:
-        with closing(self._connection.cursor()) as cursor:
-            cursor.execute(sql)
-            return cursor.fetch_arrow_table()
 
     def _find_texts(self, stored: pa.Schema) -> frozenset[str]:
         """Return the columns to read as text: enumerations, identifiers and text types of extensions.
@@ -180,10 +191,6 @@ class PostgresReader(Reader):
                     names=list(columns),
                 )
 
-    def close(self) -> None:
-        """End the transaction and the connection."""
-        self._connection.close()
-
 
 def format_address(url: DataUrl) -> str:
     """Return the address for libpq: the URL without the table."""
@@ -215,7 +222,7 @@ def _read_numeric(array: Any, type_: pa.DataType) -> pa.Array:
     return pc.if_else(pa.array(np.isfinite(numbers)), texts, pa.scalar(None, texts.type)).cast(type_)
 
 
-class SqliteReader(Reader):
+class SqliteReader(_DatabaseReader):
     """A table, a view or a query of an SQLite file, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
@@ -253,11 +260,6 @@ class SqliteReader(Reader):
         with closing(self._connection.cursor()) as cursor:
             cursor.execute(sql)
 
-    def _fetch(self, sql: str) -> pa.Table:
-        with closing(self._connection.cursor()) as cursor:
-            cursor.execute(sql)
-            return cursor.fetch_arrow_table()
-
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the order of the table."""
         types, quoted = [self.schema.field(name).type for name in columns], self._quote(columns)
@@ -287,16 +289,12 @@ class SqliteReader(Reader):
         for name, (number,) in zip(columns, self._fetch(build_select(lost, _VIEW)).to_pydict().values(), strict=True):
             note(name, +Counter({NOT_OF_TYPE: int(number)}))
 
-    def close(self) -> None:
-        """End the transaction and the connection."""
-        self._connection.close()
-
 
 def _choose_affinity(declared: str) -> pa.DataType:
     return next((type_ for pattern, type_ in _AFFINITIES if re.search(pattern, declared.upper())), pa.string())
 
 
-class DuckdbReader(Reader):
+class DuckdbReader(_DatabaseReader):
     """A table, a view or a query of a DuckDB file, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
@@ -315,7 +313,7 @@ class DuckdbReader(Reader):
             large = [_LARGE.get(str(type_)) for type_ in described.types]
             stored = described.to_arrow_reader(1).schema
         self._signed = {field.name: signed for field, signed in zip(stored, large, strict=True) if signed is not None}
-        self.schema = pa.schema([(f.name, _WIDE if f.name in self._signed else _plain_type(f.type)) for f in stored])
+        self.schema = pa.schema([(f.name, _WIDE if f.name in self._signed else get_value_type(f.type)) for f in stored])
 
     def _open(self, sql: str, batch_rows: int) -> pa.RecordBatchReader:
         return self._connection.sql(sql).to_arrow_reader(batch_rows)
@@ -342,10 +340,6 @@ class DuckdbReader(Reader):
             return _widen(array, signed=self._signed[name])
         return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
-    def close(self) -> None:
-        """End the transaction and the connection."""
-        self._connection.close()
-
 
 def _widen(array: pa.Array, *, signed: bool) -> pa.Array:
     """Return integers of 128 bits, which DuckDB exports as decimals with 38 digits, too few for them."""
@@ -356,8 +350,3 @@ def _widen(array: pa.Array, *, signed: bool) -> pa.Array:
     words = np.ascontiguousarray(np.hstack([halves, above, above]), "<i8")
     wide = pa.Array.from_buffers(_WIDE, len(array), [None, pa.py_buffer(words)])
     return pc.if_else(array.is_valid(), wide, pa.scalar(None, _WIDE))
-
-
-def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of the values: text for an enumeration."""
-    return type_.value_type if pa.types.is_dictionary(type_) else type_

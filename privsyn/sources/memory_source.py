@@ -34,6 +34,7 @@ from privsyn.sources.private_table import (
     check_types,
     check_valid_text,
     ignore_repairs,
+    is_text,
     list_columns_to_read,
 )
 from privsyn.storage.table_files import refuse_repeats
@@ -449,11 +450,7 @@ def _name_type(type_: pa.DataType) -> str:
         return _name_type(type_.value_type)
     if type_ == OBJECTS:
         return "objects"
-    return "text" if _is_text(type_) else str(type_)
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return "text" if is_text(type_) else str(type_)
 
 
 def _iterate_column(array: pa.Array) -> Iterator[bytes]:
@@ -470,7 +467,7 @@ def _iterate_column(array: pa.Array) -> Iterator[bytes]:
     yield np.packbits(valid).tobytes()
     if pa.types.is_null(array.type) or pa.types.is_binary(array.type) or not len(array):
         return
-    if _is_text(array.type):
+    if is_text(array.type):
         text = pc.fill_null(array.cast(pa.large_string()), "")
         offsets = np.frombuffer(text.buffers()[1], np.int64, len(text) + 1, text.offset * 8)
         yield np.diff(offsets).astype("<i8").tobytes()

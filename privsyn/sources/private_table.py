@@ -22,7 +22,7 @@ from privsyn.data_contracts.columns.ordered_columns import Written
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.storage.table_files import join_names
-from privsyn.tasks.codecs.parsing import is_number
+from privsyn.tasks.codecs.parsing import get_value_type, is_number
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
@@ -183,7 +183,7 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
 
 def _check_moment_type(name: str, column: Written | TimeColumn, type_: Any, where: str) -> None:
     """Raise RequestError for numbers in a column of moments without a format for numbers."""
-    stored = type_.value_type if pa.types.is_dictionary(type_) else type_
+    stored = get_value_type(type_)
     kind = "time" if isinstance(column, TimeColumn) else "date or moment"
     if isinstance(column, TimeColumn):
         reads_numbers, cure = column.format in ("hhmm", "seconds"), "Write `format: hhmm` or `format: seconds`"
@@ -254,7 +254,7 @@ def check_valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
     Each row is checked by itself.  Raises pyarrow.ArrowException or IndexError if the array's own structure is broken.
     """
     values = array.dictionary if pa.types.is_dictionary(array.type) else array
-    if not _is_text(values.type):
+    if not is_text(values.type):
         array.validate()
         return array
     try:
@@ -293,5 +293,6 @@ def _is_utf8(cell: bytes) -> bool:
     return True
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether values of the type are text, in any layout."""
     return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

@@ -95,7 +95,8 @@ class RowDigest:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch; the digest does not depend on batch sizes."""
-        columns = [column for _, column in sorted(zip(batch.schema.names, batch.columns, strict=True), key=_get_name)]
+        names = batch.schema.names
+        columns = [batch.column(number) for number in sorted(range(len(names)), key=names.__getitem__)]
         for start in range(0, batch.num_rows, _BLOCK_ROWS):
             hashes = b"".join(self._hash_rows([column.slice(start, _BLOCK_ROWS) for column in columns]))
             self._of_order.update(hashes)
@@ -114,10 +115,6 @@ class RowDigest:
     def iterate_bytes(self, names: tuple[str, ...]) -> Iterator[bytes]:
         """Yield the bytes for a fingerprint of the rows with the columns ``names``."""
         yield f"keyed rows {self.rows} {self.content:x} {sorted(names)}".encode()
-
-
-def _get_name(column: tuple[str, pa.Array]) -> str:
-    return column[0]
 
 
 def _sum_hashes(hashes: bytes) -> int:

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow.lib import StringBuilder
 
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
-from privsyn.data_contracts.columns.category_columns import name_level_attribute, name_one_of_attribute
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, name_level_attribute, name_one_of_attribute
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing

@@ -38,6 +38,11 @@ _TIME = r"^(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
+def get_value_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary, or the type itself."""
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
 def decode_dictionary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one chunk, without dictionary encoding; large and view strings become strings."""
     if isinstance(array, pa.ChunkedArray):

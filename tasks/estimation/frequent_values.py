@@ -2,9 +2,9 @@
 
 Not in the paper.  A numeric column is counted in cells of many values each.  If most rows of a cell share a few values,
 such as common amounts of money, drawing evenly inside the cell loses them.  So the values of cells with heavy noisy
-one-way counts are counted one by one (tasks/steps/value_counts.py).  This is the last level of a tree of counts that
-expands heavy nodes only.  It skips the levels between: cells of one histogram share no budget, so leaves with the whole
-budget have less noise than leaves that share it with several levels.
+one-way counts are counted one by one (tasks/steps/measure_marginals.py).  This is the last level of a tree of counts
+that expands heavy nodes only.  It skips the levels between: cells of one histogram share no budget, so leaves with the
+whole budget have less noise than leaves that share it with several levels.
 
 This module only post-processes released counts.  A value becomes frequent only if its noisy count exceeds the mean of
 its cell's values by more than noise alone reaches (FALSE_ALARM), and by at least LEAST_ROWS rows.

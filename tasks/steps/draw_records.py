@@ -271,7 +271,7 @@ def draw_records(
     one-ways.
     """
     from privsyn.tasks.panels.link_rows import fit_relations  # these here: compiled code loads slowly
-    from privsyn.tasks.synthesis.conditional import draw_attribute
+    from privsyn.tasks.synthesis.sweep import draw_attribute
 
     rows = len(next(iter(parent_codes.values())))
     one_ways = _list_ones(marginals)

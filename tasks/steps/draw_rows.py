@@ -139,7 +139,7 @@ def draw_ancestral_rows(
     that contains it, given the family's attributes drawn before.  one_ways: attribute -> counts, used for root
     attributes, attributes in no family, and rows whose family has no positive count.
     """
-    from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
+    from privsyn.tasks.synthesis.sweep import draw_attribute  # here: compiled code loads slowly
 
     shares = {a: np.maximum(one_ways[a], 0.0) for a in domain.attributes}
     columns: dict[str, NDArray[np.unsignedinteger]] = {}

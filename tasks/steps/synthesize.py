@@ -351,7 +351,7 @@ def append_attributes(
     exactly the marginal's conditional shares, up to rounding, in random order; the marginal is first fitted to the
     one-ways.  If the marginal has no counts for the conditioning values, the one-way is used.
     """
-    from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
+    from privsyn.tasks.synthesis.sweep import draw_attribute  # here: compiled code loads slowly
 
     _, appended = split_appended([m.attributes for m in marginals], domain, tied)
     drawn = {attribute for attribute, _ in appended}

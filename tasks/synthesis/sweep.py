@@ -11,7 +11,8 @@ few sweeps at falling temperatures then also make slightly worse moves (simulate
 Vecchi, "Optimization by Simulated Annealing", Science 220, 1983).  If the settings ask for it, a sample of the rows
 first shows whether this is worth its time.
 
-Initial rows for the sweeps: drawn along a tree, with each attribute settled before the next one is drawn.
+Initial rows for the sweeps: drawn along a tree, with each attribute settled before the next one is drawn.  An attribute
+is drawn given others with exact conditional shares; other steps draw attributes so too.
 
 Not in the paper.  A tree keeps one relation per attribute.  Before later attributes are drawn given an attribute, a few
 sweeps move it alone towards its marginals with all attributes drawn so far.  This makes rows coherent.  If columns
@@ -26,15 +27,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, Merge, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
-from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.gum_update import TargetMarginal
-from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
+from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
+from privsyn.tasks.kernels.gum_update import TargetMarginal, index_rows
+from privsyn.tasks.kernels.small_kernels import shuffle_segments
+from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, draw_uniforms, shuffle
 from privsyn.tasks.kernels.sweep_moves import Sweeper, share_residuals
-from privsyn.tasks.synthesis.conditional import draw_attribute
 from privsyn.tasks.synthesis.shards import Shard
 
 MIN_IMPLIED_SHARE = 0.95
@@ -84,6 +85,68 @@ _SAMPLE_ROUNDED_ROWS = 1.0  # rounding moves a sample's quota of a residual by a
 
 _ROUND, _ORDER, _SWEEP, _WARM, _REFINE, _SAMPLE = 10, 11, 12, 13, 16, 17  # purposes of random streams
 _UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal with median noise, of a one-way, and the largest weight
+
+
+def draw_attribute(
+    attribute: str,
+    marginal: Marginal | None,
+    columns: Mapping[str, np.ndarray],
+    rows: int,
+    one_way: np.ndarray,
+    address: np.uint64,
+) -> np.ndarray:
+    """Return codes of ``attribute`` for ``rows`` rows, from the ``marginal`` on it and on attributes already drawn.
+
+    ``columns``: the codes of these attributes, each of shape (rows,).  ``one_way``: counts of the attribute's codes,
+    used if there is no marginal (None) or in cells where the marginal has no counts.  ``address``: the random stream.
+    """
+    if marginal is None:
+        marginal = Marginal((attribute,), one_way)
+    conditions = {a: n for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute}
+    table = CodeTable(Domain.of(conditions), tuple(_merge_codes(columns[a], marginal.get_merge(a)) for a in conditions))
+    return draw_given(table, rows, _split_merged(marginal, attribute, one_way), one_way, address)
+
+
+def _merge_codes(codes: np.ndarray, merge: Merge | None) -> np.ndarray:
+    return codes if merge is None else merge.astype(codes.dtype)[codes]
+
+
+def _split_merged(marginal: Marginal, attribute: str, one_way: np.ndarray) -> np.ndarray:
+    """Return the counts by the attribute's codes, which split a merged code by the one-way, or else evenly."""
+    joint, merge = marginal.by_code(attribute), marginal.get_merge(attribute)
+    if merge is None:
+        return joint
+    cells, sums = np.bincount(merge), np.bincount(merge, weights=one_way)
+    shares = np.where(sums[merge] > 0, one_way, 1.0) / np.where(sums > 0, sums, cells)[merge]
+    return np.ascontiguousarray(joint[:, merge] * shares)
+
+
+def draw_given(
+    given_codes: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64
+) -> np.ndarray:
+    """Return codes for ``rows`` rows given their cell of ``given_codes``; joint: float64, shape (cells, codes).
+
+    Within a cell, the codes have the joint's conditional shares up to rounding, in random order.  A cell without counts
+    in the joint uses ``one_way``.  address: the random stream.
+    """
+    cells, size = joint.shape
+    rows_by_cell = (
+        count(given_codes, given_codes.domain.attributes).reshape(-1) if given_codes.columns else np.array([rows])
+    )
+    edges = np.concatenate([[0], np.cumsum(rows_by_cell)])
+    weights = np.where(joint.sum(axis=1, keepdims=True) > 0, joint, one_way)
+    quotas = draw_systematically(weights, rows_by_cell, draw_uniforms(address, cells))
+    values = np.repeat(np.tile(np.arange(size, dtype=choose_code_dtype(size)), cells), quotas.ravel())
+    shuffle_segments(values, edges, derive_stream(int(address), 1))
+    if not given_codes.columns:
+        return values
+    keys, places = np.zeros(rows, np.uint32), edges[None, :-1].copy()
+    fill_keys(keys, given_codes.columns, given_codes.domain.sizes)
+    index = np.empty(rows, np.uint32)
+    index_rows(keys, np.array([0, rows]), places, 0, 1, index)
+    column = np.empty_like(values)
+    column[index] = values
+    return column
 
 
 def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> TargetMarginal:

@@ -18,7 +18,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.databases import name_counts
-from privsyn.publish.formats.data_package import name_resource
+from privsyn.publish.formats.metadata import name_resource
 from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content
 from tests.support.releases import QUICK
 from tests.support.repeated_noise import share_noise

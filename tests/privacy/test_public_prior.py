@@ -23,7 +23,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs
-from privsyn.tasks.steps import indif_scores
+from privsyn.tasks.steps import score_columns
 from tests.support.releases import few
 from tests.support.specs import STATED_PRIOR, make_spec, mechanism_fields, people, with_public_inputs
 
@@ -43,7 +43,7 @@ def recode_of(sizes: dict[str, int], total: float, rng: Any) -> dict[str, Attrib
 def score(table: np.ndarray, reference: Any) -> int:
     counts = np.zeros((4, 5), dtype=np.int64)
     np.add.at(counts, (table[:, 0], table[:, 1]), 1)
-    return indif_scores.compute_l1_distance(counts, reference.counts("a", "b"))
+    return score_columns.compute_l1_distance(counts, reference.counts("a", "b"))
 
 
 def test_05_scores_against_a_prior() -> None:

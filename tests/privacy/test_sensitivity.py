@@ -31,16 +31,7 @@ from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, IndependentCounts, list_near_pairs
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps import (
-    compress_domain,
-    indif_scores,
-    measure_marginals,
-    named_sets,
-    one_way_marginals,
-    residual_scores,
-    trend_scores,
-    triple_scores,
-)
+from privsyn.tasks.steps import compress_domain, measure_marginals, score_columns
 from tests.support.examples import keep_first
 from tests.support.specs import make_spec, mechanism_fields
 
@@ -79,28 +70,28 @@ def worst(step: object, queries: list[Query], records: int, largest: int) -> lis
 
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_marginals(records: int) -> None:
-    queries = one_way_marginals.plan_queries(DOMAIN, Fraction(1), records)
-    assert worst(one_way_marginals, queries, records, 4) == [records, records]
-    queries = measure_marginals.plan_queries({("a", "b"): 1.0}, DOMAIN, DOMAIN, Fraction(1), records)
-    assert worst(one_way_marginals, queries, records, 4) == [records]
+    queries = measure_marginals.plan_one_ways(DOMAIN, Fraction(1), records)
+    assert worst(measure_marginals, queries, records, 4) == [records, records]
+    queries = measure_marginals.plan_marginals({("a", "b"): 1.0}, DOMAIN, DOMAIN, Fraction(1), records)
+    assert worst(measure_marginals, queries, records, 4) == [records]
     assert {q.sensitivity for q in queries} == {records}
 
 
-SETS = [named_sets.PlannedSet(("a", "b"), (np.array([0, 1]), np.array([0, 1, 1])), 1.0)]
+SETS = [measure_marginals.PlannedSet(("a", "b"), (np.array([0, 1]), np.array([0, 1, 1])), 1.0)]
 """A named set whose second attribute has two of its codes merged."""
 
 
 def count_sets(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
     """The counts of SETS, from rows in coarse codes."""
-    merged = named_sets.merge_rows(rows.to_arrow().to_batches(), SETS)
-    domain = named_sets.build_set_domain(SETS)
-    yield from named_sets.count_exactly(CodeTable.from_arrow(list(merged), domain, padded=True), SETS, threads)
+    merged = measure_marginals.merge_rows(rows.to_arrow().to_batches(), SETS)
+    domain = measure_marginals.build_set_domain(SETS)
+    yield from measure_marginals.count_sets(CodeTable.from_arrow(list(merged), domain, padded=True), SETS, threads)
 
 
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_named_sets(records: int) -> None:
     """The declared k is never exceeded, and is reached."""
-    queries = named_sets.plan_queries(SETS, Fraction(1), records)
+    queries = measure_marginals.plan_set_queries(SETS, Fraction(1), records)
     assert worst(SimpleNamespace(count_exactly=count_sets), queries, records, 4) == [records]
     assert [(q.sensitivity, q.cells) for q in queries] == [(records, 4)]
 
@@ -112,7 +103,9 @@ def test_05_mutant_a_named_set_whose_rows_count_in_overlapping_cells() -> None:
         fine = count(rows, ("a", "b"))
         yield np.stack([fine[:, :2].sum(axis=1), fine[:, 1:].sum(axis=1)], axis=1).ravel()
 
-    (found,) = worst(SimpleNamespace(count_exactly=exact), named_sets.plan_queries(SETS, Fraction(1), 1), 1, 4)
+    (found,) = worst(
+        SimpleNamespace(count_exactly=exact), measure_marginals.plan_set_queries(SETS, Fraction(1), 1), 1, 4
+    )
     assert found > 1
 
 
@@ -126,7 +119,9 @@ def test_02_mutant_merged_codes_from_the_rows() -> None:
         np.add.at(counts, (slice(None), merge), count(rows, ("a", "b")))
         yield counts.ravel()
 
-    (found,) = worst(SimpleNamespace(count_exactly=exact), named_sets.plan_queries(SETS, Fraction(1), 1), 1, 4)
+    (found,) = worst(
+        SimpleNamespace(count_exactly=exact), measure_marginals.plan_set_queries(SETS, Fraction(1), 1), 1, 4
+    )
     assert found > 1
 
 
@@ -139,7 +134,7 @@ def worst_triple(values: dict[str, np.ndarray], records: int) -> float:
     queries = [Query(("a", "b", "c"), 1, records, 1.0)]
 
     def score(chosen: tuple[tuple[int, ...], ...]) -> int:
-        (found,) = triple_scores.count_exactly(table(list(chosen), THREE), columns, values, queries, 1)
+        (found,) = score_columns.count_triples(table(list(chosen), THREE), columns, values, queries, 1)
         return int(found[0])
 
     tables = [t for n in range(3) for t in combinations_with_replacement(rows, n)]
@@ -151,7 +146,7 @@ def worst_triple(values: dict[str, np.ndarray], records: int) -> float:
 @pytest.mark.parametrize("records", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_05_triple_scores(records: int) -> None:
     """The declared k is never exceeded, whatever the values of parts, and is reached."""
-    queries = triple_scores.plan_queries([("a", "b", "c")], Fraction(1), records)
+    queries = score_columns.plan_triples([("a", "b", "c")], Fraction(1), records)
     even = {a: np.array([256, -256]) for a in "abc"}
     skew = {"a": np.array([256, -37]), "b": np.array([-255, 256]), "c": np.array([256, -190])}
     found = [worst_triple(values, records) for values in (even, skew)]
@@ -167,8 +162,8 @@ def test_05_mutant_values_of_parts_beyond_one() -> None:
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_indif(records: int) -> None:
     """The declared 4 k is never exceeded, on every table of up to 6 rows and every added person."""
-    queries = indif_scores.plan_queries(DOMAIN, Fraction(1), records)
-    (found,) = worst(indif_scores, queries, records, 6)
+    queries = score_columns.plan_indif(DOMAIN, Fraction(1), records)
+    (found,) = worst(SimpleNamespace(count_exactly=score_columns.count_indif), queries, records, 6)
     assert 0 < found <= queries[0].sensitivity == 4 * records
 
 
@@ -179,8 +174,8 @@ def test_05_scores_against_noisy_one_ways(records: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     shares = {a: rng.dirichlet(np.ones(size + 1)) for a, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     reference = IndependentCounts(shares, total=float(rng.uniform(0, 6)))
-    queries = indif_scores.plan_queries(DOMAIN, Fraction(1), records, indif_scores.REFERENCE_SENSITIVITY)
-    step = SimpleNamespace(count_exactly=partial(indif_scores.count_exactly, reference=reference))
+    queries = score_columns.plan_indif(DOMAIN, Fraction(1), records, score_columns.REFERENCE_SENSITIVITY)
+    step = SimpleNamespace(count_exactly=partial(score_columns.count_indif, reference=reference))
     (found,) = worst(step, queries, records, 5)
     assert 0 < found <= queries[0].sensitivity == records
 
@@ -191,9 +186,9 @@ def test_05_mutant_a_reference_from_the_rows() -> None:
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
         counts = {a: count(rows, (a,), padded_result=True) for a in DOMAIN.attributes}
         shares = {a: c / max(c.sum(), 1) for a, c in counts.items()}
-        yield from indif_scores.count_exactly(rows, queries, threads, IndependentCounts(shares, float(rows.rows)))
+        yield from score_columns.count_indif(rows, queries, threads, IndependentCounts(shares, float(rows.rows)))
 
-    queries = indif_scores.plan_queries(DOMAIN, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY)
+    queries = score_columns.plan_indif(DOMAIN, Fraction(1), 1, score_columns.REFERENCE_SENSITIVITY)
     (found,) = worst(SimpleNamespace(count_exactly=exact), queries, 1, 6)
     assert found > queries[0].sensitivity
 
@@ -207,7 +202,7 @@ def test_05_indif_under_adversarial_counts() -> None:
         counts = rng.integers(0, rng.integers(2, 3_000), shape) * (rng.random(shape) < 0.5)
         more = counts.copy()
         more[tuple(rng.integers(0, s) for s in shape)] += 1
-        largest = max(largest, abs(indif_scores.compute_indif(counts) - indif_scores.compute_indif(more)))
+        largest = max(largest, abs(score_columns.compute_indif(counts) - score_columns.compute_indif(more)))
     assert 2 <= largest <= 4
 
 
@@ -221,7 +216,7 @@ def plan_scores(
     """What a look asks of a table of these columns, WIDE, with these noisy counts, by column."""
     request = Request(make_spec(columns=columns))
     encoding, compression = request.encoding, request.spec.mechanism.compression
-    queries = one_way_marginals.plan_queries(encoding.domain, Fraction(1), 1)
+    queries = measure_marginals.plan_one_ways(encoding.domain, Fraction(1), 1)
     recode = compress_domain.compress_domain(list(counts), queries, encoding.binning, compression)
     released = recode_to_table(recode, encoding.labels())
     (step,) = (s for s in release_steps(build_steps(request)) if s.name == look)
@@ -275,7 +270,7 @@ def test_02_mutant_pairs_near_each_other_by_the_rows(monkeypatch: pytest.MonkeyP
 def test_05_mutant_indif_at_the_price_of_a_marginal() -> None:
     """Planted mutant: InDif declared with the marginals' sensitivity."""
     queries = [Query(("a", "b"), 1, 1, 1.0)]
-    (found,) = worst(indif_scores, queries, 1, 6)
+    (found,) = worst(SimpleNamespace(count_exactly=score_columns.count_indif), queries, 1, 6)
     assert found > queries[0].sensitivity
 
 
@@ -288,40 +283,40 @@ SCORES = {"a": np.array([-1, 1, 0]), "b": np.array([-8, 3, 8, 0])}
 def test_05_trends(records: int, scores: dict[str, np.ndarray]) -> None:
     """The declared k s of a column and k s^2 of a pair are never exceeded, and are reached."""
     top = int(np.abs(scores["b"]).max())
-    pairs = trend_scores.list_pairs(["a", "b"], [("a", "b"), ("b", "c")])
-    queries = trend_scores.plan_queries(["a", "b"], top, Fraction(1), records, pairs)
-    step = SimpleNamespace(count_exactly=partial(trend_scores.count_exactly, scores=scores))
+    pairs = score_columns.list_pairs(["a", "b"], [("a", "b"), ("b", "c")])
+    queries = score_columns.plan_trends(["a", "b"], top, Fraction(1), records, pairs)
+    step = SimpleNamespace(count_exactly=partial(score_columns.count_trends, scores=scores))
     assert worst(step, queries, records, 5) == [q.sensitivity for q in queries]
     assert [q.sensitivity for q in queries] == [records * top, records * top, records * top**2]
-    assert trend_scores.get_top(queries) == top
+    assert score_columns.get_top(queries) == top
 
 
 def test_05_mutant_trends_of_ranks_at_the_price_of_signs() -> None:
     """Planted mutant: products of ranks of at most 8, declared as products of signs."""
-    queries = trend_scores.plan_queries(["a", "b"], 1, Fraction(1), 1)
-    step = SimpleNamespace(count_exactly=partial(trend_scores.count_exactly, scores=SCORES))
+    queries = score_columns.plan_trends(["a", "b"], 1, Fraction(1), 1)
+    step = SimpleNamespace(count_exactly=partial(score_columns.count_trends, scores=SCORES))
     assert worst(step, queries, 1, 4) == [1, 8, 8]
 
 
 def test_05_trends_asked_again() -> None:
     """Products of signs, within what is left of the measurement's budget, whatever the first look said."""
     signs = {a: np.sign(score) for a, score in SCORES.items()}
-    step = SimpleNamespace(count_exactly=partial(trend_scores.count_exactly, scores=signs))
-    first, rho = trend_scores.plan_queries(["a", "b"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
+    step = SimpleNamespace(count_exactly=partial(score_columns.count_trends, scores=signs))
+    first, rho = score_columns.plan_trends(["a", "b"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
     for total in (0.0, 1_000.0, 10_000.0, 1e9):
-        again, left = trend_scores.plan_again(first, {("a",): 1.0, ("b",): 2.0}, total, rho, 1)
+        again, left = score_columns.plan_again(first, {("a",): 1.0, ("b",): 2.0}, total, rho, 1)
         assert all(weight > 0 for weight in left.values())
-        measured = measure_marginals.plan_queries(left, DOMAIN, DOMAIN, rho - sum_rho(again), 1)
+        measured = measure_marginals.plan_marginals(left, DOMAIN, DOMAIN, rho - sum_rho(again), 1)
         assert rho * Fraction(999_999, 10**6) <= sum_rho([*measured, *again]) <= rho
         assert worst(step, again, 1, 4) == [q.sensitivity for q in again]
 
 
 def test_05_mutant_trends_asked_again_beside_the_budget() -> None:
     """Planted mutant: the marginals have the whole budget as before, although trends are asked again."""
-    first, rho = trend_scores.plan_queries(["a", "b"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
+    first, rho = score_columns.plan_trends(["a", "b"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
     weights: dict[tuple[str, ...], float] = {("a",): 1.0, ("b",): 2.0}
-    again, _ = trend_scores.plan_again(first, weights, 1_000, rho, 1)
-    assert sum_rho([*measure_marginals.plan_queries(weights, DOMAIN, DOMAIN, rho, 1), *again]) > rho
+    again, _ = score_columns.plan_again(first, weights, 1_000, rho, 1)
+    assert sum_rho([*measure_marginals.plan_marginals(weights, DOMAIN, DOMAIN, rho, 1), *again]) > rho
 
 
 def test_05_mutant_trends_about_the_middle_of_the_rows() -> None:
@@ -331,9 +326,9 @@ def test_05_mutant_trends_about_the_middle_of_the_rows() -> None:
         scores = dict(SCORES)
         middle = np.median(rows.column("b")) if rows.rows else 0
         scores["b"] = np.append(np.where(np.arange(3) > middle, 1, -1), 0)
-        yield from trend_scores.count_exactly(rows, queries, threads, scores)
+        yield from score_columns.count_trends(rows, queries, threads, scores)
 
-    queries = trend_scores.plan_queries(["a", "b"], 1, Fraction(1), 1)
+    queries = score_columns.plan_trends(["a", "b"], 1, Fraction(1), 1)
     assert max(worst(SimpleNamespace(count_exactly=exact), queries, 1, 5)) > 1
 
 
@@ -342,15 +337,15 @@ def test_06_noise_levels_price_what_is_declared() -> None:
     for epsilon in (0.1, 1.0, 10.0):
         rho = Fraction(epsilon) / 7
         for plan in (
-            one_way_marginals.plan_queries(DOMAIN, rho, 2),
-            one_way_marginals.plan_queries(DOMAIN, rho, 2, equal=False),
-            indif_scores.plan_queries(DOMAIN, rho, 2),
-            indif_scores.plan_queries(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
-            indif_scores.plan_queries(FIVE, rho, 2, scored_more={"a"}),
-            measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
-            named_sets.plan_queries([*SETS, *SETS], rho, 2),
-            triple_scores.plan_queries([("a", "b", "c"), ("a", "b", "d")], rho, 2),
-            trend_scores.plan_queries(["a", "b"], 64, rho, 2),
+            measure_marginals.plan_one_ways(DOMAIN, rho, 2),
+            measure_marginals.plan_one_ways(DOMAIN, rho, 2, equal=False),
+            score_columns.plan_indif(DOMAIN, rho, 2),
+            score_columns.plan_indif(DOMAIN, rho, 2, score_columns.REFERENCE_SENSITIVITY),
+            score_columns.plan_indif(FIVE, rho, 2, scored_more={"a"}),
+            measure_marginals.plan_marginals({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
+            measure_marginals.plan_set_queries([*SETS, *SETS], rho, 2),
+            score_columns.plan_triples([("a", "b", "c"), ("a", "b", "d")], rho, 2),
+            score_columns.plan_trends(["a", "b"], 64, rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
@@ -359,8 +354,8 @@ def test_06_noise_levels_price_what_is_declared() -> None:
 def test_06_mutant_pairs_of_the_focus_beside_the_budget_of_all() -> None:
     """Planted mutant: the pairs of a focus have half of the budget, and all pairs have all of it as before."""
     rho = Fraction(1, 7)
-    plan = indif_scores.plan_queries(FIVE, rho, 1, scored_more={"a"})
-    mutant = [*(q for q in plan if "a" in q.attributes), *indif_scores.plan_queries(FIVE, rho, 1)[4:]]
+    plan = score_columns.plan_indif(FIVE, rho, 1, scored_more={"a"})
+    mutant = [*(q for q in plan if "a" in q.attributes), *score_columns.plan_indif(FIVE, rho, 1)[4:]]
     assert sum_rho(plan) <= rho < sum_rho(mutant)
 
 
@@ -379,7 +374,7 @@ def test_05_looks_of_the_other_mechanisms(mechanism: str, records: int) -> None:
 def test_05_mutant_scores_of_the_other_mechanisms_against_the_rows(mechanism: str) -> None:
     """Planted mutant: the scores are the paper's InDif, at the price of a distance to the noisy one-ways."""
     ((_, queries, _),) = [look for look in looks_of(mechanism, 1) if look[0] == "indif_scores"]
-    (found,) = worst(indif_scores, queries, 1, 6)
+    (found,) = worst(SimpleNamespace(count_exactly=score_columns.count_indif), queries, 1, 6)
     assert found > queries[0].sensitivity
 
 
@@ -389,7 +384,7 @@ def test_05_mutant_rows_so_far_scaled_to_the_private_number_of_rows() -> None:
     made = CodeTable(DOMAIN, tuple(np.zeros(4, np.uint8) for _ in DOMAIN.attributes))
 
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
-        return residual_scores.count_exactly(rows, made, float(rows.rows), queries, threads)
+        return score_columns.count_residuals(rows, made, float(rows.rows), queries, threads)
 
     (found,) = worst(SimpleNamespace(count_exactly=exact), queries, 1, 4)
     assert found > queries[0].sensitivity

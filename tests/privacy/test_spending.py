@@ -37,14 +37,14 @@ from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoNoise
-from privsyn.tasks.steps import indif_scores, measure_marginals, one_way_marginals
+from privsyn.tasks.steps import measure_marginals, score_columns
 from tests.support.examples import keep_first
 from tests.support.releases import few, released, run
 from tests.support.specs import people
 
 Save = Callable[..., str]
 LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
-PLANNERS = (one_way_marginals, indif_scores, measure_marginals)
+PLANNERS = (measure_marginals, score_columns)
 
 
 def queries_of(summary: ReleaseSummary) -> list[Query]:
@@ -148,12 +148,12 @@ def test_08_a_second_accountant_agrees_with_ledger_and_certificate(places: Path,
 
 def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the one-ways draw the noise of the whole budget; the price check left out, the figures differ."""
-    plan = one_way_marginals.plan_queries
+    plan = measure_marginals.plan_one_ways
 
     def for_all_of_it(domain: Any, rho: Fraction, records: int, **how: Any) -> list[Query]:
         return plan(domain, rho / Fraction(1, 4), records, **how)
 
-    monkeypatch.setattr(one_way_marginals, "plan_queries", for_all_of_it)
+    monkeypatch.setattr(measure_marginals, "plan_one_ways", for_all_of_it)
     spec = few(save(people(300)), accountant="tight")
     with pytest.raises(PrivsynError, match="breaks its budget"):
         run(spec)

@@ -20,7 +20,7 @@ from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain, recode_to_table
-from privsyn.tasks.steps import compress_domain, one_way_marginals
+from privsyn.tasks.steps import compress_domain, measure_marginals
 from tests.support.examples import choose_example_count
 from tests.support.specs import anything, specs
 
@@ -42,7 +42,7 @@ def test_what_the_first_steps_make_passes(spec: ReleaseSpec, data: st.DataObject
     check_table(tables.ENCODED_ROWS, tables.make_code_profile([codes], encoding.domain))
     check_table(tables.REPAIRS, repairs.to_table())
     rho = Fraction(1, 50)
-    queries = one_way_marginals.plan_queries(encoding.domain, rho, spec.unit.records)
+    queries = measure_marginals.plan_one_ways(encoding.domain, rho, spec.unit.records)
     check_stage("one_way_marginals", queries, rho)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     answers = [np.round(rng.normal(0, q.sigma, q.cells)).astype(np.int64) for q in queries]
@@ -81,7 +81,7 @@ def test_any_corruption_of_code_rows_is_caught(size: int, kind: int, data: st.Da
 @given(st.integers(1, 6), st.fractions(Fraction(1, 1000), Fraction(10)), st.sampled_from([Fraction(1, 2), Fraction(2)]))
 def test_a_stage_that_does_not_cost_its_budget_is_caught(attributes: int, rho: Fraction, factor: Fraction) -> None:
     domain = Domain(tuple(f"a{i}" for i in range(attributes)), (3,) * attributes)
-    queries = one_way_marginals.plan_queries(domain, rho, 2)
+    queries = measure_marginals.plan_one_ways(domain, rho, 2)
     check_stage("stage", queries, rho)
     with pytest.raises(ContractError):
         check_stage("stage", queries, rho * factor)

@@ -94,7 +94,7 @@ def render(evaluation: Evaluation) -> str:
         format_statistic=format_statistic,
         verdict=write_verdict(evaluation),
         no_relation=_describe_no_relation(evaluation),
-        headlines=[(m, build_meter(m)) for m in list_headlines(evaluation)],
+        headlines=[(m, build_meter(m)) for m in evaluation.release.metrics if m.headline],
         columns=list_worst_columns(evaluation),
         pairs=list_worst_pairs(evaluation),
         groups=group_metrics(evaluation),
@@ -379,11 +379,6 @@ def list_worst_pairs(evaluation: Evaluation) -> list[Pair]:
     A correlation can be lost although hardly any row is in a wrong cell.
     """
     return sorted(evaluation.pairs, key=lambda p: -max(p.l1 / 2, measure_lost_association(p)))
-
-
-def list_headlines(evaluation: Evaluation) -> list[Metric]:
-    """Return the release's headline metrics, in the order of computation."""
-    return [m for m in evaluation.release.metrics if m.headline]
 
 
 def write_verdict(evaluation: Evaluation) -> str:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import io
 import re
-from fractions import Fraction
 from typing import Any
 
 from privsyn.data_contracts.certificate import StageCost
 from privsyn.engine.step import LookDescription, say
 from privsyn.publish.formats.tables import DescribedRelease
+from privsyn.publish.markdown import format_rho
 
 NAME = "registry.yaml"
 NEEDED = ("publisher", "publisher_type", "intended_use", "region", "published")
@@ -307,11 +307,6 @@ def describe_utility(release: DescribedRelease) -> str:
         f"Standard deviation of the noise. {spans[:1].upper()}{spans[1:]}. marginals/ holds every noisy count with its "
         "noise. Nothing that compares the rows with the private table is in these files."
     )
-
-
-def format_rho(exact: str) -> str:
-    """Return a fraction of the certificate to six digits."""
-    return f"{float(Fraction(exact)):.6g}"
 
 
 def _describe_look(stage: StageCost, look: LookDescription) -> str:

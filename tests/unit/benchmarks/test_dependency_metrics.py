@@ -27,7 +27,7 @@ from benchmarks.dependency_metrics import (
     list_relative_errors,
 )
 from privsyn.tasks.privacy.noise import SeededNoise
-from privsyn.tasks.steps.indif_scores import SENSITIVITY, compute_indif
+from privsyn.tasks.steps.score_columns import EXACT_SENSITIVITY, compute_indif
 
 Metric = Callable[[np.ndarray], float]
 
@@ -70,7 +70,7 @@ def test_table_3_as_printed() -> None:
 @pytest.mark.parametrize(("n", "shape"), [(1, (2, 2)), (4, (2, 3)), (12, (2, 2)), (5, (3, 3))])
 def test_indif_moves_by_at_most_4_with_one_row_more(n: int, shape: tuple[int, int]) -> None:
     added, _ = moved(compute_in_dif, n, shape)
-    assert INDIF_SENSITIVITY == SENSITIVITY == 4
+    assert INDIF_SENSITIVITY == EXACT_SENSITIVITY == 4
     assert added == pytest.approx(4 * n / (n + 1))  # the appendix: 4 (n - a_x)(n - b_y) / (n (n + 1)), attained
 
 

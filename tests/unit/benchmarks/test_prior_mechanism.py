@@ -12,7 +12,7 @@ import pytest
 from benchmarks.prior_mechanism import GroupWorkload, plan_queries, select_rows
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.tasks.steps.one_way_marginals import count_exactly
+from privsyn.tasks.steps.measure_marginals import count_exactly
 from tests.support.code_tables import write_rows
 
 DOMAIN = Domain(("x", "state", "year", "y"), (2, 2, 2, 3))

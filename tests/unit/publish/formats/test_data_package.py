@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.formats.data_package import LISTED_VALUES, build_table_schema
+from privsyn.publish.formats.metadata import LISTED_VALUES, build_table_schema
 from privsyn.publish.formats.tables import get_null_text
 from tests.support.described import ABOUT, CERTIFICATE, awkward, described, synthetic
 from tests.support.examples import choose_example_count

@@ -27,7 +27,7 @@ from privsyn.tasks.estimation.recode import (
     recompress,
 )
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import indif_scores
+from privsyn.tasks.steps import score_columns
 from privsyn.tasks.steps.compress_domain import compress_domain, compress_towards
 
 EACH = np.arange(32, dtype=np.int32)
@@ -81,8 +81,8 @@ def _score(codes: list[np.ndarray], cut_by: list[np.ndarray]) -> int:
     domain = build_coarse_domain(recode)
     padded = Domain.of({a: domain.size(a) + 1 for a in "ab"})  # one more for values that were filtered: none here
     rows = CodeTable(padded, tuple(recode[a].coarse[c].astype(np.uint8) for a, c in zip("ab", codes, strict=True)))
-    asked = indif_scores.plan_queries(domain, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY, max_cells=10_000)
-    (score,) = indif_scores.count_exactly(rows, asked, 1, IndependentCounts.of(recode))
+    asked = score_columns.plan_indif(domain, Fraction(1), 1, score_columns.REFERENCE_SENSITIVITY, max_cells=10_000)
+    (score,) = score_columns.count_indif(rows, asked, 1, IndependentCounts.of(recode))
     return int(score[0])
 
 

@@ -19,7 +19,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
-from privsyn.tasks.steps.one_way_marginals import ROUNDING_WEIGHT, plan_queries
+from privsyn.tasks.steps.measure_marginals import ROUNDING_WEIGHT, plan_one_ways
 from tests.unit.tasks.estimation.test_single_values import plan_one
 
 PAY = {"kind": "integer", "min": 0, "max": 250_000}
@@ -59,7 +59,7 @@ def test_codes_are_disjoint_and_zeros_and_bounds_are_none_of_them() -> None:
 
 def test_rounding_has_a_hundredth_of_a_column_and_all_costs_rho() -> None:
     domain = Domain.of({"pay": 66, "pay (rounded to)": 5})
-    pay, rounded = plan_queries(domain, Fraction(1, 50), 1, equal=False, rounding={"pay (rounded to)"})
+    pay, rounded = plan_one_ways(domain, Fraction(1, 50), 1, equal=False, rounding={"pay (rounded to)"})
     spent = [1 / (2 * float(q.sigma) ** 2) for q in (pay, rounded)]
     assert spent[1] / spent[0] == pytest.approx(ROUNDING_WEIGHT / 66 ** (2 / 3), rel=0.01)
     assert sum(spent) <= 1 / 50

@@ -22,7 +22,7 @@ from privsyn.tasks.estimation.trends import (
     rank_codes,
 )
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps.trend_scores import count_exactly, plan_queries, rank_asked_codes
+from privsyn.tasks.steps.score_columns import count_trends, plan_trends, rank_asked_codes
 
 ROWS, CODES = 20_000, 7
 NAMES = ("a", "b", "c")
@@ -53,9 +53,9 @@ def read_trends(top: int, sigma: float, null: float = 0.0, seed: int = 1) -> tup
     recode = read_recode(rows, seed)
     ranks = rank_codes(recode, BINNING, top)
     rho = Fraction(6) / Fraction(2 * sigma**2)
-    queries = plan_queries(list(ranks), top, rho, 1)
+    queries = plan_trends(list(ranks), top, rho, 1)
     padded = CodeTable(rows.domain, rows.columns, padded=True)
-    exact = count_exactly(padded, queries, 1, {a: r.score for a, r in ranks.items()})
+    exact = count_trends(padded, queries, 1, {a: r.score for a, r in ranks.items()})
     answers = [y + rng.normal(0, q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
     return rows, Trends.of(recode, ranks, queries, answers)
 

@@ -14,7 +14,7 @@ from privsyn.tasks.estimation.pair_departures import FRACTION_BITS
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs, choose_followed, fit_shares, is_better, smooth_counts
-from privsyn.tasks.steps.indif_scores import compute_l1_distance
+from privsyn.tasks.steps.score_columns import compute_l1_distance
 
 SIZE, ROWS = 6, 4_000
 

@@ -10,7 +10,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.measure_marginals import count_exactly, plan_queries
+from privsyn.tasks.steps.measure_marginals import count_marginals, plan_marginals
 
 COARSE, FINE = Domain.of({"a": 2, "b": 3}), Domain.of({"a": 4, "b": 3})
 WEIGHTS = {("a", "b"): 0.5, ("a",): 0.3, ("b",): 0.2}
@@ -21,7 +21,7 @@ def table(domain: Domain, a: list[int], b: list[int]) -> CodeTable:
 
 
 def test_the_budget_is_shared_by_weight_and_fine_codes_are_asked() -> None:
-    queries = plan_queries(WEIGHTS, COARSE, FINE, Fraction(1, 10), 2)
+    queries = plan_marginals(WEIGHTS, COARSE, FINE, Fraction(1, 10), 2)
     assert [(q.attributes, q.cells, q.sensitivity) for q in queries] == [
         (("a", "b"), 6, 2),
         (("a",), 4, 2),
@@ -33,8 +33,8 @@ def test_the_budget_is_shared_by_weight_and_fine_codes_are_asked() -> None:
 
 def test_pairs_are_counted_on_coarse_rows_and_single_attributes_on_fine_ones() -> None:
     coarse, fine = table(COARSE, [0, 0, 1], [0, 2, 2]), table(FINE, [0, 1, 3], [0, 2, 2])
-    queries = plan_queries(WEIGHTS, COARSE, FINE, Fraction(1), 1)
-    found = [c.tolist() for c in count_exactly(coarse, lambda: fine, queries, 1)]
+    queries = plan_marginals(WEIGHTS, COARSE, FINE, Fraction(1), 1)
+    found = [c.tolist() for c in count_marginals(coarse, lambda: fine, queries, 1)]
     assert found == [[1, 0, 1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 2]]
 
 
@@ -42,11 +42,11 @@ def test_fine_rows_are_read_only_where_they_are_asked_for() -> None:
     def unread() -> CodeTable:
         raise AssertionError("read")
 
-    queries = plan_queries({("a", "b"): 1.0}, COARSE, FINE, Fraction(1), 1)
-    assert len(list(count_exactly(table(COARSE, [0], [0]), unread, queries, 1))) == 1
+    queries = plan_marginals({("a", "b"): 1.0}, COARSE, FINE, Fraction(1), 1)
+    assert len(list(count_marginals(table(COARSE, [0], [0]), unread, queries, 1))) == 1
 
 
 def test_single_attributes_come_last() -> None:
-    queries = plan_queries({("a",): 1.0, ("a", "b"): 1.0}, COARSE, FINE, Fraction(1), 1)
+    queries = plan_marginals({("a",): 1.0, ("a", "b"): 1.0}, COARSE, FINE, Fraction(1), 1)
     with pytest.raises(ValueError, match="before single"):
-        list(count_exactly(table(COARSE, [0], [0]), lambda: table(FINE, [0], [0]), queries, 1))
+        list(count_marginals(table(COARSE, [0], [0]), lambda: table(FINE, [0], [0]), queries, 1))

@@ -14,7 +14,7 @@ from privsyn.engine.request import Request
 from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import find_starts
-from privsyn.tasks.steps import named_sets
+from privsyn.tasks.steps import measure_marginals
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
@@ -32,16 +32,16 @@ QUARTERS = np.arange(12) // 3
 def test_the_share_of_sets_is_that_of_their_weighted_pairs(
     sizes: list[tuple[int, float]], columns: int, share: Fraction
 ) -> None:
-    assert named_sets.compute_share(sizes, columns) == share
+    assert measure_marginals.compute_share(sizes, columns) == share
 
 
 def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> None:
     recode = {"a": make_recode([100.0] * 8), "b": make_recode([400.0, 400.0]), "c": make_recode([800.0])}
     named = [(frozenset("ab"), 10.0), (frozenset("abc"), 1.0)]
-    sets = named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
+    sets = measure_marginals.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
     assert [(s.attributes, s.weight) for s in sets] == [(("a", "b"), 11.0)]  # c has one code and tells nothing
-    assert sets[0].cells > named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 10_000), 1)[0].cells == 4
-    again = named_sets.read_merges(named_sets.tabulate_merges(sets))
+    assert sets[0].cells > measure_marginals.plan_sets(named, recode, {"a"}, Fraction(1, 10_000), 1)[0].cells == 4
+    again = measure_marginals.read_merges(measure_marginals.tabulate_merges(sets))
     assert [(s.attributes, s.weight, s.shape) for s in again] == [(s.attributes, s.weight, s.shape) for s in sets]
     assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
 
@@ -55,10 +55,10 @@ def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None
     recode = {"a": make_recode([100.0] * 8 + [9_000.0]), "b": make_recode([100.0] * 8), "c": make_recode([400.0] * 2)}
     thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
     sets = [
-        named_sets.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
-        named_sets.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
+        measure_marginals.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
+        measure_marginals.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
     ]
-    least = named_sets.count_wanted_codes(sets, recode, binning)
+    least = measure_marginals.count_wanted_codes(sets, recode, binning)
     assert least == {"a": (3,), "b": (2,)}
     queries = [Query((a,), len(r.estimate), 1, 200.0) for a, r in recode.items()]
     answers = [r.estimate.astype(np.int64) for r in recode.values()]
@@ -154,5 +154,5 @@ def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
     starts = find_starts(request.spec, request.encoding, groupings)
     recode = {a: make_recode([20.0] * 8 + [2_000.0]) for a in columns}
     named = [(frozenset(columns), 1.0)]
-    (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
+    (planned,) = measure_marginals.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
     assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)

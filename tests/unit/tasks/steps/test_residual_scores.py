@@ -16,12 +16,12 @@ from privsyn.data_contracts.mechanism_options import Aim
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.steps.residual_scores import (
+from privsyn.tasks.steps.score_columns import (
     choose_worst_marginals,
-    count_exactly,
+    count_residuals,
     derive_seed,
     list_candidates,
-    plan_queries,
+    plan_residuals,
     reselect_cliques,
 )
 from tests.support.code_tables import write_rows
@@ -66,19 +66,19 @@ def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() ->
 
 
 def test_the_budget_is_shared_evenly_and_a_persons_records_count() -> None:
-    queries = plan_queries([("a", "b"), ("a", "b", "c")], Fraction(1, 50), 3)
+    queries = plan_residuals([("a", "b"), ("a", "b", "c")], Fraction(1, 50), 3)
     assert [(q.attributes, q.cells, q.sensitivity) for q in queries] == [(("a", "b"), 1, 3), (("a", "b", "c"), 1, 3)]
     assert Fraction(1, 50) * (1 - Fraction(1, 10**9)) <= sum_rho(queries) <= Fraction(1, 50)
-    assert plan_queries([], Fraction(1, 50), 3) == []
+    assert plan_residuals([], Fraction(1, 50), 3) == []
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_scores_are_distances_to_the_scaled_rows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     real, made = random_rows(rng, 60), random_rows(rng, 90)
-    queries = plan_queries([("a", "b"), ("b", "d"), ("a", "c", "d")], Fraction(1), 1)
+    queries = plan_residuals([("a", "b"), ("b", "d"), ("a", "c", "d")], Fraction(1), 1)
     scale = 62.5 / 90
-    for query, (score,) in zip(queries, count_exactly(table(real), table(made), 62.5, queries, 1), strict=True):
+    for query, (score,) in zip(queries, count_residuals(table(real), table(made), 62.5, queries, 1), strict=True):
         place = [DOMAIN.index(a) for a in query.attributes]
         here, there = (Counter(tuple(r[i] for i in place) for r in rows) for rows in (real, made))
         distance = sum(abs(here[cell] - there[cell] * scale) for cell in {*here, *there})
@@ -89,17 +89,17 @@ def test_scores_are_distances_to_the_scaled_rows(seed: int) -> None:
 def test_one_record_moves_every_score_by_at_most_one(seed: int) -> None:
     rng = np.random.default_rng(seed)
     real, made = random_rows(rng, int(rng.integers(0, 20))), random_rows(rng, 30)
-    queries = plan_queries([*PAIRS, ("a", "b", "d")], Fraction(1), 1)
+    queries = plan_residuals([*PAIRS, ("a", "b", "d")], Fraction(1), 1)
     more = [*real, *random_rows(rng, 1)]
-    before, after = (list(count_exactly(table(r), table(made), 11.3, queries, 1)) for r in (real, more))
+    before, after = (list(count_residuals(table(r), table(made), 11.3, queries, 1)) for r in (real, more))
     assert max(abs(int(x[0]) - int(y[0])) for x, y in zip(before, after, strict=True)) <= 1
 
 
 def test_filtered_values_are_in_neither_count() -> None:
     real = table([(0, 0, 0, 0), (2, 1, 1, 1)], padded=True)  # the second row's a was filtered
     made = table([(0, 0, 0, 0)])
-    queries = plan_queries([("a", "b"), ("b", "c")], Fraction(1), 1)
-    assert [int(s[0]) for s in count_exactly(real, made, 1.0, queries, 1)] == [0, 1]
+    queries = plan_residuals([("a", "b"), ("b", "c")], Fraction(1), 1)
+    assert [int(s[0]) for s in count_residuals(real, made, 1.0, queries, 1)] == [0, 1]
 
 
 def test_rows_so_far_are_not_those_that_are_released_nor_those_of_another_round() -> None:

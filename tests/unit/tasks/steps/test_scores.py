@@ -12,10 +12,18 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.estimation.pair_departures import MAX_ROWS, IndependentCounts
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import indif_scores, triple_scores
-from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance
-from privsyn.tasks.steps.named_sets import build_set_domain, merge_rows, name_columns
-from privsyn.tasks.steps.trend_scores import MOST_AGAIN, count_exactly, get_top, plan_again, plan_queries
+from privsyn.tasks.steps import score_columns
+from privsyn.tasks.steps.measure_marginals import build_set_domain, merge_rows, name_columns
+from privsyn.tasks.steps.score_columns import (
+    MOST_AGAIN,
+    REFERENCE_SENSITIVITY,
+    compute_indif,
+    compute_l1_distance,
+    count_trends,
+    get_top,
+    plan_again,
+    plan_trends,
+)
 from tests.support.code_tables import make_recode
 
 
@@ -38,7 +46,7 @@ def test_exact_arithmetic_near_its_limit() -> None:
 
 def test_noise_is_theorem_5() -> None:
     domain = Domain(("a", "b", "c", "d"), (2, 3, 2, 5))
-    queries = indif_scores.plan_queries(domain, Fraction(1, 100), records=3)
+    queries = score_columns.plan_indif(domain, Fraction(1, 100), records=3)
     m = 6
     assert len(queries) == m
     assert all(q.sigma == pytest.approx(3 * np.sqrt(8 * m / 0.01), rel=1e-12) for q in queries)
@@ -47,12 +55,12 @@ def test_noise_is_theorem_5() -> None:
 
 def test_pairs_of_a_focus_have_half_of_the_budget_where_they_are_the_fewer() -> None:
     domain, rho = Domain(tuple("abcdefg"), (2,) * 7), Fraction(1, 100)
-    even, queries = (indif_scores.plan_queries(domain, rho, 1, scored_more=more) for more in ((), ("c",)))
+    even, queries = (score_columns.plan_indif(domain, rho, 1, scored_more=more) for more in ((), ("c",)))
     own = [q for q in queries if "c" in q.attributes]
     assert [q.attributes for q in queries] == [q.attributes for q in even]
     assert rho / 2 * Fraction(999_999, 10**6) < sum_rho(own) <= rho / 2
     assert sum_rho(queries) <= rho and own[0].sigma < even[0].sigma < max(q.sigma for q in queries)
-    assert indif_scores.plan_queries(domain, rho, 1, scored_more=("a", "b", "c")) == even  # 15 of 21 pairs
+    assert score_columns.plan_indif(domain, rho, 1, scored_more=("a", "b", "c")) == even  # 15 of 21 pairs
 
 
 def recode(*estimates: float, kept: tuple[bool, ...] = ()) -> AttributeRecode:
@@ -83,37 +91,35 @@ def test_distance_to_the_reference_by_hand() -> None:
 
 def test_a_score_against_one_way_noise_costs_a_sixteenth() -> None:
     domain = Domain(("a", "b", "c"), (2, 3, 2))
-    indif_noise, ours = (
-        indif_scores.plan_queries(domain, Fraction(1, 50), 2, s)[0] for s in (4, REFERENCE_SENSITIVITY)
-    )
+    indif_noise, ours = (score_columns.plan_indif(domain, Fraction(1, 50), 2, s)[0] for s in (4, REFERENCE_SENSITIVITY))
     assert ours.sensitivity == 2 and ours.sigma == pytest.approx(indif_noise.sigma / 4, rel=1e-12)
     assert ours.rho == pytest.approx(indif_noise.rho, rel=1e-9)
 
 
 def test_pairs_too_large_to_be_measured_are_not_scored_and_leave_their_budget_to_the_others() -> None:
     domain = Domain(("a", "b", "c"), (50_000, 50_000, 2))
-    queries = indif_scores.plan_queries(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
+    queries = score_columns.plan_indif(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
     assert [q.attributes for q in queries] == [("a", "c"), ("b", "c")]
-    alone = indif_scores.plan_queries(Domain.of({"a": 2, "b": 2}), Fraction(1, 2), 1, REFERENCE_SENSITIVITY)
+    alone = score_columns.plan_indif(Domain.of({"a": 2, "b": 2}), Fraction(1, 2), 1, REFERENCE_SENSITIVITY)
     assert queries[0].sigma == alone[0].sigma
-    assert indif_scores.plan_queries(domain, Fraction(1), 1, max_cells=4) == []
+    assert score_columns.plan_indif(domain, Fraction(1), 1, max_cells=4) == []
 
 
 def test_filtered_values_count_as_a_value_of_their_own() -> None:
     """Rows with the padding code stay in the table: every row is in every score."""
     domain = Domain(("a", "b"), (1, 1))
     rows = CodeTable(domain, (np.array([0, 0, 1, 1], np.uint8), np.array([0, 0, 1, 1], np.uint8)), padded=True)
-    queries = indif_scores.plan_queries(domain, Fraction(1), 1)
-    assert [int(a[0]) for a in indif_scores.count_exactly(rows, queries, 1)] == [4]
+    queries = score_columns.plan_indif(domain, Fraction(1), 1)
+    assert [int(a[0]) for a in score_columns.count_indif(rows, queries, 1)] == [4]
 
 
 def test_every_column_and_pair_is_asked_once_within_the_budget() -> None:
-    queries = plan_queries(["a", "b", "c"], 64, Fraction(1, 100), 3)
+    queries = plan_trends(["a", "b", "c"], 64, Fraction(1, 100), 3)
     assert [q.attributes for q in queries] == [("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c")]
     assert [q.sensitivity for q in queries] == [192] * 3 + [3 * 64**2] * 3
     assert Fraction(999, 1000) * Fraction(1, 100) <= sum_rho(queries) <= Fraction(1, 100)
     assert get_top(queries) == 64
-    assert plan_queries(["a"], 64, Fraction(1), 1) == []
+    assert plan_trends(["a"], 64, Fraction(1), 1) == []
     assert get_top([]) == 1
 
 
@@ -123,10 +129,10 @@ def test_sums_are_those_of_the_rows(threads: int) -> None:
     columns = rng.integers(0, [4, 5, 3], (1_000, 3)).astype(np.uint8).T  # the last code of each is a filtered value
     rows = CodeTable(Domain(("a", "b", "c"), (3, 4, 2)), tuple(np.ascontiguousarray(c) for c in columns), padded=True)
     scores = {"a": np.array([-9, 0, 9, 0]), "b": np.array([-4, -1, 2, 9, 0]), "c": np.array([-9, 9, 0])}
-    queries = plan_queries(["a", "b", "c"], 9, Fraction(1), 1)
+    queries = plan_trends(["a", "b", "c"], 9, Fraction(1), 1)
     of_rows = {a: scores[a][rows.column(a)] for a in scores}
     wanted = [int(np.prod([of_rows[a] for a in q.attributes], axis=0).sum()) for q in queries]
-    assert [int(y[0]) for y in count_exactly(rows, queries, threads, scores)] == wanted
+    assert [int(y[0]) for y in count_trends(rows, queries, threads, scores)] == wanted
 
 
 WEIGHTS = {("a", "b"): 0.2, ("a",): 0.3, ("b",): 0.1, ("c",): 0.4}
@@ -134,7 +140,7 @@ WEIGHTS = {("a", "b"): 0.2, ("a",): 0.3, ("b",): 0.1, ("c",): 0.4}
 
 
 def test_unclear_trends_are_asked_again_of_pairs_that_are_not_measured_and_one_ways_pay() -> None:
-    first, rho = plan_queries(["a", "b", "c"], 1, Fraction(1, 10_000), 2), Fraction(1, 1_000)
+    first, rho = plan_trends(["a", "b", "c"], 1, Fraction(1, 10_000), 2), Fraction(1, 1_000)
     again, left = plan_again(first, WEIGHTS, 1_000, rho, 2)
     assert [q.attributes for q in again] == [("a", "c"), ("b", "c")]
     assert {q.sensitivity for q in again} == {2}
@@ -145,7 +151,7 @@ def test_unclear_trends_are_asked_again_of_pairs_that_are_not_measured_and_one_w
 
 
 def test_trends_are_asked_again_for_no_more_than_brings_their_noise_down_to_what_is_clear() -> None:
-    first, rho = plan_queries(["a", "b", "c"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
+    first, rho = plan_trends(["a", "b", "c"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
     total = first[-1].sigma / 0.1
     again, _ = plan_again(first, WEIGHTS, total, rho, 1)
     pooled = (first[-1].sigma ** -2 + again[-1].sigma ** -2) ** -0.5
@@ -158,7 +164,7 @@ def test_trends_are_asked_again_for_no_more_than_brings_their_noise_down_to_what
     ids=["clear", "ranks", "every pair measured"],
 )
 def test_nothing_is_asked_again_otherwise(top: int, total: float, weights: dict[tuple[str, ...], float]) -> None:
-    first = plan_queries(["a", "b", "c"], top, Fraction(1, 10_000), 1)
+    first = plan_trends(["a", "b", "c"], top, Fraction(1, 10_000), 1)
     assert plan_again(first, weights, total, Fraction(1, 1_000), 1) == ([], weights)
     assert plan_again([], weights, total, Fraction(1, 1_000), 1) == ([], weights)
 
@@ -173,11 +179,11 @@ ORDERED = {"a"}
 
 
 def test_candidates_hold_a_focus_and_no_column_of_one_code() -> None:
-    halves = triple_scores.halve_attributes({**RECODE, "z": RECODE["b"]}, ORDERED)
-    assert triple_scores.list_triples(["y"], halves) == [("a", "b", "y"), ("a", "y", "z"), ("b", "y", "z")]
-    many = triple_scores.halve_attributes({str(i): RECODE["b"] for i in range(120)}, set())
-    assert triple_scores.list_triples(["0"], many) == []
-    assert triple_scores.plan_queries([], 1, 1) == []  # type: ignore[arg-type]
+    halves = score_columns.halve_attributes({**RECODE, "z": RECODE["b"]}, ORDERED)
+    assert score_columns.list_triples(["y"], halves) == [("a", "b", "y"), ("a", "y", "z"), ("b", "y", "z")]
+    many = score_columns.halve_attributes({str(i): RECODE["b"] for i in range(120)}, set())
+    assert score_columns.list_triples(["0"], many) == []
+    assert score_columns.plan_triples([], 1, 1) == []  # type: ignore[arg-type]
 
 
 def test_scores_are_sums_of_products_over_rows_in_whole_records() -> None:
@@ -185,18 +191,18 @@ def test_scores_are_sums_of_products_over_rows_in_whole_records() -> None:
     domain = Domain.of({a: r.size for a, r in RECODE.items()})
     columns = tuple(rng.integers(0, r.size + 1, 300).astype(np.uint8) for r in RECODE.values())
     rows = CodeTable(domain, columns, padded=True)
-    halves = triple_scores.halve_attributes(RECODE, ORDERED)
-    values = triple_scores.compute_values(RECODE, halves)
+    halves = score_columns.halve_attributes(RECODE, ORDERED)
+    values = score_columns.compute_values(RECODE, halves)
     merged = list(merge_rows(rows.to_arrow().to_batches(), [halves]))
     in_parts = CodeTable.from_arrow(merged, build_set_domain([halves]), padded=True)
     names = dict(zip(halves.attributes, name_columns(0, halves), strict=True))
     query = Query(("a", "b", "y"), 1, 1, 1.0)
-    (found,) = triple_scores.count_exactly(in_parts, names, values, [query], 1)
+    (found,) = score_columns.count_triples(in_parts, names, values, [query], 1)
     by_hand = 0
     for a, b, _, y in zip(*columns, strict=True):
         if a < 4 and b < 2 and y < 2:
             by_hand += int(values["a"][a // 2] * values["b"][b] * values["y"][y])
-    assert found.tolist() == [by_hand // triple_scores.UNIT**3]
+    assert found.tolist() == [by_hand // score_columns.UNIT**3]
 
 
 @pytest.mark.parametrize("score", [90.0, -90.0])
@@ -205,9 +211,9 @@ def test_triples_that_stand_out_are_measured_and_else_pairs_of_the_focus(score: 
     pairs = {("a", "b"): 99.0, ("a", "y"): 5.0, ("b", "y"): 7.0}
 
     def choose(scores: list[float]) -> list[tuple[str, ...]]:
-        return triple_scores.choose_sets(queries, scores, 400.0, ["y"], pairs, RECODE)
+        return score_columns.choose_sets(queries, scores, 400.0, ["y"], pairs, RECODE)
 
     assert choose([score, 10.0]) == [("a", "b", "y")]
     assert choose([score, 2 * score]) == [("a", "c", "y"), ("a", "b", "y")]
     assert choose([59.0, -59.0]) == [("b", "y"), ("a", "y")]  # three standard deviations are 60
-    assert triple_scores.choose_sets([], [], 400.0, ["y"], {}, RECODE) == [("a", "b")]
+    assert score_columns.choose_sets([], [], 400.0, ["y"], {}, RECODE) == [("a", "b")]

@@ -66,11 +66,11 @@ def test_the_price_of_many_different_queries_can_be_written_down() -> None:
 
     from privsyn.data_contracts.domain import Domain
     from privsyn.data_contracts.receipts import format_rho, sum_rho
-    from privsyn.tasks.steps.measure_marginals import plan_queries
+    from privsyn.tasks.steps.measure_marginals import plan_marginals
 
     names = tuple(f"a{i}" for i in range(400))
     domain = Domain(names, tuple(range(2, 402)))
-    queries = plan_queries({(a,): (i + 2) ** (2 / 3) for i, a in enumerate(names)}, domain, domain, Fraction(1, 7), 1)
+    queries = plan_marginals({(a,): (i + 2) ** (2 / 3) for i, a in enumerate(names)}, domain, domain, Fraction(1, 7), 1)
     assert sum_rho(queries) <= Fraction(format_rho(sum_rho(queries))) <= Fraction(1, 7) + Fraction(1, 10**29)
     assert format_rho(Fraction(1, 4)) == "0.25"
     assert format_rho(Fraction(3)) == "3"
