@@ -25,18 +25,6 @@ def build_spec(**columns: Any) -> ReleaseSpec:
     return make_spec({**columns, "n": {"kind": "integer", "min": 0, "max": 9}}, **ON)
 
 
-def test_moments_have_three_parts_days_and_times_one() -> None:
-    found = plan(build_spec(seen=MOMENT, born=DAY, leaves=TIME)).domain.attributes
-    beside = [a for a in found if "(" in a]
-    assert beside == [
-        "seen (weekday)",
-        "seen (hour)",
-        "seen (minutes rounded to)",
-        "born (weekday)",
-        "leaves (minutes rounded to)",
-    ]
-
-
 @pytest.mark.parametrize("column", [{**DAY, "bins": 12}, {**DAY, "edges": ["2020-01-01", "2022-01-01", "2024-01-01"]}])
 def test_bins_of_ones_own_are_kept(column: dict[str, Any]) -> None:
     assert plan(build_spec(born=column)).domain.attributes == ("born", "n")
@@ -50,15 +38,6 @@ def test_codes_say_what_the_moment_is() -> None:
     assert found[CalendarPart.WEEKDAY] == ["Monday", "Saturday", "Sunday", "(none)"]
     assert found[CalendarPart.HOUR] == ["00", "15", "23", "(none)"]
     assert found[CalendarPart.MINUTE] == ["60 min", "30 min", "no round minute", "(none)"]
-
-
-@pytest.mark.parametrize("part", list(CalendarPart))
-def test_shares_by_chance_are_those_of_even_moments(part: CalendarPart) -> None:
-    codec = plan(build_spec(seen=MOMENT)).get_codec(name_calendar_attribute("seen", part))
-    week = np.datetime64("2021-03-01T00:00") + np.arange(7 * 1_440).astype("timedelta64[m]")
-    codes, _ = codec.encode({"seen": pa.array(week.astype("datetime64[s]"))})
-    assert codec.chances is not None
-    np.testing.assert_allclose(np.bincount(codes, minlength=codec.size) / len(week), codec.chances, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "column"), [("seen", MOMENT), ("born", DAY)])
@@ -91,15 +70,6 @@ def test_times_of_day_have_the_round_minutes_that_their_cells_have() -> None:
     assert (found == wanted).any(axis=0)[can].all()
     for values in drawn:
         assert np.array_equal(own.encode({"leaves": values})[0], cells)
-
-
-def test_a_cell_without_the_weekday_keeps_its_days() -> None:
-    spec = build_spec(born={"kind": "date", "min": "2024-01-01", "max": "2024-01-07"})
-    encoding, rng = plan(spec), np.random.default_rng(0)
-    size = encoding.domain.size("born")
-    codes = {"born": np.arange(size), "born (weekday)": np.full(size, 1), "n": np.zeros(size, int)}
-    columns = encoding.decode(codes, rng)
-    assert np.array_equal(encoding.get_codec("born").encode({"born": columns["born"]})[0], np.arange(size))
 
 
 KINDS: dict[str, tuple[dict[str, Any], Any, Any]] = {

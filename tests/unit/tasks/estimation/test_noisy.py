@@ -27,15 +27,6 @@ def test_answers_on_the_same_attributes_are_averaged_by_inverse_variance() -> No
     assert found[1] is queries[1]
 
 
-def test_without_repetitions_nothing_changes_but_the_order() -> None:
-    queries = [Query(("a",), 1, 1, 1.0), Query(("a", "b"), 1, 1, 2.0), Query(("b",), 1, 1, 3.0)]
-    answers = [np.array([i]) for i in range(3)]
-    found, means = pool_answers(queries, answers)
-    assert found == [queries[1], queries[0], queries[2]]
-    assert [int(m[0]) for m in means] == [1, 0, 2]
-    assert pool_answers([], []) == ([], [])
-
-
 def test_sums_after_the_single_columns_are_no_marginals() -> None:
     first = [
         Query(("a", "b"), 4, 1, 2.0),

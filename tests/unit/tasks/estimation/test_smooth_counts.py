@@ -12,7 +12,8 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs import plan
+from privsyn.engine.request import Request
+from privsyn.tasks.codecs import find_two_celled_columns, plan
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.cells import Points, build_cells
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -193,3 +194,11 @@ def test_the_mean_of_a_heavy_tail_comes_through_decode(kind: str) -> None:
     assert made.mean() == pytest.approx(true.mean(), rel=0.03)
     assert made.std() == pytest.approx(true.std(), rel=0.3)
     assert np.quantile(made, 0.99) == pytest.approx(np.quantile(true, 0.99), rel=0.1)
+
+
+def test_a_release_of_before_is_read_with_its_own_cells() -> None:
+    spec = make_spec({"x": INCOME})
+    before = plan(spec, two_celled=["x"])
+    assert find_two_celled_columns(plan(spec), {"x": before.domain.size("x")}) == {"x"}
+    assert Request(spec, two_celled=frozenset({"x"})).encoding.domain == before.domain
+    assert not find_two_celled_columns(plan(spec), {"x": plan(spec).domain.size("x")})

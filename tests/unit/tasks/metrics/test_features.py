@@ -15,7 +15,7 @@ from privsyn.tasks.metrics.classification import (
     find_most_frequent,
     split,
 )
-from privsyn.tasks.metrics.features import encode_one_hot, make_row_keys, sample_rows, take_rows
+from privsyn.tasks.metrics.features import make_row_keys, sample_rows, take_rows
 
 CODED = Domain.of({"a": 3, "b": 2, "id": 1_000})
 IDS = CodeTable(
@@ -26,17 +26,6 @@ IDS = CodeTable(
         np.arange(1_000, dtype=np.uint16),
     ),
 )
-
-
-def test_one_hot_by_hand() -> None:
-    """Rows (0, 0), (1, 0), (2, 1) over 3 + 2 codes."""
-    few = take_rows(IDS, np.array([0, 1, 998]))
-    assert few.column("a").tolist() == [0, 1, 2]
-    expected = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]]
-    np.testing.assert_array_equal(encode_one_hot(few, ("a", "b")).toarray(), expected)
-    np.testing.assert_array_equal(encode_one_hot(few, ("b",)).toarray(), [[1, 0], [1, 0], [0, 1]])
-    assert encode_one_hot(take_rows(IDS, np.array([], dtype=int)), ("a", "b")).shape == (0, 5)
-    assert encode_one_hot(few, ()).shape == (3, 0)
 
 
 def test_samples_are_even_distinct_seeded_and_never_larger_than_the_table() -> None:
@@ -57,19 +46,6 @@ def test_row_keys_are_equal_for_equal_rows_and_in_row_major_order() -> None:
     keys = make_row_keys([take_rows(IDS, np.array([1, 3])), take_rows(IDS, np.array([4, 999]))], ("b", "a"))
     assert keys.tolist() == [1, 0, 1, 3]
     assert make_row_keys([IDS], ()).tolist() == [0] * 1_000
-
-
-def test_row_keys_of_more_codes_than_a_key_holds_still_tell_rows_apart() -> None:
-    """Ten columns of 2^10 codes: their product is 2^100, and rows that differ in the first or the last one differ."""
-    domain = Domain.of({f"x{i}": 1 << 10 for i in range(10)})
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 1 << 10, (10, 3)).astype(np.uint16)
-    codes[:, 1:] = codes[:, :1]
-    codes[0, 1] ^= 1
-    table = CodeTable(domain, tuple(np.ascontiguousarray(c) for c in codes))
-    first, other, same = make_row_keys([table], domain.attributes).tolist()
-    assert first == same != other
-    assert (first < other) == (codes[0, 0] < codes[0, 1])
 
 
 DOMAIN = Domain.of({"x": 4, "noise": 5, "label": 3})
@@ -96,16 +72,6 @@ def test_majority_by_hand() -> None:
     assert find_most_frequent(train, "label") == 2
     assert compute_majority_error(train, test, "label") == pytest.approx(0.5)
     assert find_most_frequent(table(np.zeros(2), np.array([2, 1])), "label") == 1
-
-
-def test_an_evaluation_with_a_hold_out() -> None:
-    real, holdout = separable(600), separable(400, seed=1)
-    backwards = relabelled(real, (real.column("label") + 1) % 3)
-    found = compare_classifiers(real, backwards, holdout, "label")
-    assert found.error == 1
-    assert found.non_private == 0
-    assert found.majority == pytest.approx((holdout.column("label") != 0).mean())
-    assert (found.test_rows, found.held_out, found.label) == (400, True, "label")
 
 
 def test_without_a_hold_out_a_fifth_of_the_rows_is_tested() -> None:

@@ -103,13 +103,6 @@ def test_rows_of_the_persons_taken_have_the_measured_shares() -> None:
     assert np.abs(before - after).max() < 0.003, "persons keep their numbers of rows"
 
 
-def test_where_noise_hides_the_shares_every_person_is_taken_once() -> None:
-    person, codes = make_rows()
-    assert (choose_persons(person, codes, {"sex": (np.array([4_000.0, 6_000.0]), 1e5)}, 0) == 1).all()
-    assert (choose_persons(person, codes, {"sex": (np.array([-40.0, -60.0]), 1.0)}, 0) == 1).all()
-    assert (choose_persons(person, codes, {}, 0) == 1).all()
-
-
 def test_groups_of_persons_come_out_as_they_should() -> None:
     person, own = np.repeat(np.arange(1_000), 2), np.arange(1_000) % 2
     should = (np.arange(1_000) % 10 < 7).astype(np.int64)
