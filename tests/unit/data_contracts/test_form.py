@@ -312,3 +312,15 @@ def test_a_field_of_the_preset_is_empty_and_says_both_values() -> None:
     switch = {"type": "boolean", "default": True}
     leave_to_preset(switch, True, "paper", False)
     assert switch == {"enum": [True, False], "description": "Empty: `true`; with the preset `paper`, `false`."}
+
+
+@pytest.mark.parametrize(
+    ("docstring", "text"),
+    [
+        ("Set to ``min``.  Else\n    null.", "Set to `min`. Else null."),
+        ("One.\n\n    Two, as :func:`fold` and :py:class:`Spec` say.", "One.\n\nTwo, as `fold` and `Spec` say."),
+        ("Text without any.", "Text without any."),
+    ],
+)
+def test_a_docstring_becomes_the_text_of_a_form(docstring: str, text: str) -> None:
+    assert frozen_model.write_form_text(docstring) == text

@@ -132,3 +132,10 @@ def test_cures_of_bounds_and_nulls_and_of_nothing() -> None:
     cures = suggest_cures(SPEC.columns["age"], [], {"above max": 0.5, "null": 0.2})
     assert [cure.split()[1] for cure in cures] == ["`max`", "`nullable:"]
     assert suggest_cures(None, [], {}) == () and suggest_cures(SPEC.columns["ok"], ["perhaps"], {}) == ()
+
+
+def test_what_the_spec_says_is_meant() -> None:
+    found = {name: sorted(list_meant_repairs(SPEC, name)) for name in COLUMNS}
+    assert found["other"] == ["unlisted"] and found["maybe"] == ["null", "unlisted"]
+    assert found["age"] == found["state"] == []
+    assert found["closed"] == [], "what becomes a listed value means something else than before"

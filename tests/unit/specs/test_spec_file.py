@@ -266,3 +266,8 @@ def test_override() -> None:
     assert changed.data == str(Path("elsewhere.csv").absolute())
     assert override_options(spec) == spec
     assert isinstance(spec, ReleaseSpec) and spec.privacy.epsilon == 1
+
+
+def test_the_description_of_a_column_of_two_tables_may_be_the_word_todo() -> None:
+    spec = parse_spec(TWO_TABLES.replace("year: {kind: integer", "year: {kind: integer, description: TODO"))
+    assert spec.columns["year"].description == "TODO"

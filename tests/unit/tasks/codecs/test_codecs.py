@@ -309,3 +309,13 @@ def test_days_and_moments_are_numbers_of_their_resolution() -> None:
 def test_the_number_between_two_multiples_is_the_lower_one() -> None:
     lattice = Lattice.of(0.0, 10.0, Grid.of(0.5))
     assert lattice.number(np.array([0.49, 0.5, 9.99, 10.0]), np.full(4, -1)).to_pylist() == [0, 1, 19, 20]
+
+
+@pytest.mark.parametrize("decimals", [{}, {"decimals": 2}])
+def test_labels_of_cells_beside_a_single_value_say_so(decimals: dict[str, int]) -> None:
+    """The next float above 0 is 5e-324, which nobody wrote."""
+    column = {"kind": "number", "min": 0, "max": 1000, **decimals}
+    equal_cells = {"name": "privsyn", "compression": {"ladder": False}}
+    labels = plan(make_spec({"x": column}, mechanism=equal_cells)).codecs[0].labels()
+    assert labels[0] == "0" and labels[1].startswith("(0, ") and labels[-1] == "1000"
+    assert labels[2].startswith("[") and not any("e-" in label for label in labels)

@@ -208,3 +208,13 @@ def test_no_row_is_half_asked() -> None:
         assert set(nulls) == {0, 6}
         assert 0.05 < made.loc[nulls == 6, "hours"].isna().mean() < 0.15
         assert made[block].corr(method="spearman").abs().where(~np.eye(6, dtype=bool)).max().max() < 0.25
+
+
+def test_two_nulls_of_one_age_go_together() -> None:
+    """Code 0 of age is below 15; only there are status and income null (code 1)."""
+    nulls = np.array([[True, False], [False, True], [False, True]])
+    found = dict(imply_zeros([(("age", "status"), nulls), (("age", "income"), nulls)]))
+    np.testing.assert_array_equal(found["status", "income"], [[False, True], [True, False]])
+    np.testing.assert_array_equal(found["age", "status"], nulls)
+    zeros = KnownZeros((), tuple(found.items()))
+    np.testing.assert_array_equal(zeros.on(("income", "status"), (2, 2)), [[False, True], [True, False]])

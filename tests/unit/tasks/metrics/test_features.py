@@ -15,7 +15,7 @@ from privsyn.tasks.metrics.classification import (
     find_most_frequent,
     split,
 )
-from privsyn.tasks.metrics.features import make_row_keys, sample_rows, take_rows
+from privsyn.tasks.metrics.features import encode_one_hot, make_row_keys, sample_rows, take_rows
 
 CODED = Domain.of({"a": 3, "b": 2, "id": 1_000})
 IDS = CodeTable(
@@ -106,3 +106,14 @@ def test_awkward_tables() -> None:
     assert compute_svm_error(alone, alone, "label") == pytest.approx(1 / 3)
     with pytest.raises(KeyError):
         compute_svm_error(real, real, "nothing")
+
+
+def test_one_hot_by_hand() -> None:
+    """Rows (0, 0), (1, 0), (2, 1) over 3 + 2 codes."""
+    few = take_rows(IDS, np.array([0, 1, 998]))
+    assert few.column("a").tolist() == [0, 1, 2]
+    expected = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]]
+    np.testing.assert_array_equal(encode_one_hot(few, ("a", "b")).toarray(), expected)
+    np.testing.assert_array_equal(encode_one_hot(few, ("b",)).toarray(), [[1, 0], [1, 0], [0, 1]])
+    assert encode_one_hot(take_rows(IDS, np.array([], dtype=int)), ("a", "b")).shape == (0, 5)
+    assert encode_one_hot(few, ()).shape == (3, 0)

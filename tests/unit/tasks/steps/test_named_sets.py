@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression, Synthesis
 from privsyn.engine.request import Request
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import find_starts
 from privsyn.tasks.steps import named_sets
+from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
 from tests.support.code_tables import make_recode
@@ -130,3 +133,26 @@ def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
     named = [(frozenset(columns), 1.0)]
     (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
     assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)
+
+
+def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None:
+    binning = {
+        "a": AttributeBins(np.arange(9, dtype=np.int32), ((0, 8),), is_open=True),
+        "b": AttributeBins(np.arange(8, dtype=np.int32), ((0, 8),), is_open=True),
+        "c": AttributeBins(np.arange(2, dtype=np.int32)),
+    }
+    recode = {"a": make_recode([100.0] * 8 + [9_000.0]), "b": make_recode([100.0] * 8), "c": make_recode([400.0] * 2)}
+    thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
+    sets = [
+        named_sets.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
+        named_sets.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
+    ]
+    least = named_sets.count_wanted_codes(sets, recode, binning)
+    assert least == {"a": (3,), "b": (2,)}
+    queries = [Query((a,), len(r.estimate), 1, 200.0) for a, r in recode.items()]
+    answers = [r.estimate.astype(np.int64) for r in recode.values()]
+    compression = Compression(equal_mass=True, sigmas=0)
+    few = compress_domain(answers, queries, binning, compression)
+    more = compress_domain(answers, queries, binning, compression, {"a": (6,)})
+    assert few["a"].size == 2 and more["a"].size == 7  # null has a code of its own
+    assert few["b"].size == more["b"].size
