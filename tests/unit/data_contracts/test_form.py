@@ -1,4 +1,4 @@
-"""The spec as a run form: limits in words and beside their field, and presets that the form does not overrule."""
+"""The spec as a run form, and presets beneath what the spec itself says, which the form does not overrule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import translate_to_current
 from privsyn.data_contracts.frozen_model import FieldError, explain, leave_to_preset
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
+from privsyn.data_contracts.presets import (
+    ALL_PAIRS_COLUMNS,
+    RELATIONS,
+    WIDE_RELATIONS,
+    find_open_values,
+)
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.method import MethodSettings
+from privsyn.flows.deploy import read_spec
 from privsyn.flows.release import release
 from privsyn.flows.schedule import scheduled_release
 from tests.support.linked_tables import make_members_content, make_tables_spec, make_tree_content, make_visits_content
@@ -38,24 +46,32 @@ def schema_validator() -> Draft202012Validator:
 
 def test_limits_are_said_and_repeated_and_those_of_an_optional_number_are_said() -> None:
     fields: dict[str, dict[str, Any]] = {
-        "share": {"type": "number", "minimum": 0, "maximum": 1, "description": "A share."},
+        "share": {"type": "number", "minimum": 0, "maximum": 0.5, "description": "A share."},
         "name": {"type": "string", "pattern": "^a", "description": "A name."},
-        "long": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 2**63, "description": "A long one."},
-        "most": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9}, {"type": "null"}], "description": "Most."},
+        "long": {
+            "type": "number",
+            "exclusiveMinimum": -(2**53),
+            "exclusiveMaximum": 2**63,
+            "description": "A long one.",
+        },
+        "most": {
+            "anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_000}, {"type": "null"}],
+            "description": "Most.",
+        },
         "free": {"type": "string", "description": "Free."},
     }
     explain(fields)
     assert [f["description"] for f in fields.values()] == [
-        "A share. From 0 to 1.",
+        "A share. From 0 to 0.5.",
         "A name.",
-        "A long one. More than 0 and less than 2^63.",
-        "Most. From 1 to 9.",
+        "A long one. More than -2^53 and less than 2^63.",
+        "Most. From 1 to 9,000.",
         "Free.",
     ]
     assert [f.get("allOf") for f in fields.values()] == [
-        [{"minimum": 0, "maximum": 1}],
+        [{"minimum": 0, "maximum": 0.5}],
         [{"pattern": "^a"}],
-        [{"exclusiveMinimum": 0, "exclusiveMaximum": 2**63}],
+        [{"exclusiveMinimum": -(2**53), "exclusiveMaximum": 2**63}],
         None,
         None,
     ]
@@ -215,14 +231,6 @@ def test_stored_parameters_with_the_earlier_spelling_pass_prefects_validation(fl
         validate({"spec": {**stored, "selection": 5}}, release.parameters.model_dump(), raise_on_error=True)
 
 
-def test_a_form_adds_to_stored_parameters_with_the_earlier_spelling() -> None:
-    stored = {"synthesis": {"sweeps": 2}, "adaptive": {"rounds": 1}}
-    chosen = {"selection": {"gamma": 300}, "synthesis": {"seed": 7, "sweeps": 2}, "name": "adaptive"}
-    options = make_spec(**stored, mechanism=chosen).mechanism
-    assert isinstance(options, Adaptive)
-    assert (options.synthesis.sweeps, options.synthesis.seed, options.selection.gamma) == (2, 7, 300)
-
-
 @pytest.mark.parametrize(
     ("stored", "chosen", "place"),
     [
@@ -312,3 +320,72 @@ def test_a_field_of_the_preset_is_empty_and_says_both_values() -> None:
     switch = {"type": "boolean", "default": True}
     leave_to_preset(switch, True, "paper", False)
     assert switch == {"enum": [True, False], "description": "Empty: `true`; with the preset `paper`, `false`."}
+
+
+@pytest.mark.parametrize(
+    ("docstring", "text"),
+    [
+        ("Set to ``min``.  Else\n    null.", "Set to `min`. Else null."),
+        ("One.\n\n    Two, as :func:`fold` and :py:class:`Spec` say.", "One.\n\nTwo, as `fold` and `Spec` say."),
+        ("Text without any.", "Text without any."),
+    ],
+)
+def test_a_docstring_becomes_the_text_of_a_form(docstring: str, text: str) -> None:
+    assert frozen_model.write_form_text(docstring) == text
+
+
+def test_the_paper_preset_is_the_paper_method() -> None:
+    """One list of the paper's values: the spec's preset and the comparison's `privsyn-paper` agree."""
+    assert MethodSettings.of(make_spec(preset="paper")) == MethodSettings.of(make_spec()).as_in_the_paper()
+
+
+DECLINED: tuple[dict[str, Any], ...] = (
+    *({"split": {name: 0}} for name in ("trends", "values")),
+    *({"compression": {name: False}} for name in RELATIONS["compression"]),
+    {"consistency": {"pooled": False}},
+    *({"synthesis": {name: False}} for name in RELATIONS["synthesis"]),
+)
+OPEN = {name: {"kind": "integer", "min": 0, "max": 999} for name in "xy"}
+
+
+@pytest.mark.parametrize("how", [{}, {"exclude_unset": True}, {"exclude_defaults": True}, {"mode": "json"}], ids=str)
+def test_what_a_spec_declines_stays_declined_when_it_is_read_again(how: dict[str, Any]) -> None:
+    """A manifest, a run's note and a spec whose public files are read are specs that were written and read again."""
+    specs = [make_spec(OPEN, mechanism=declined) for declined in DECLINED]
+    specs += [make_spec(OPEN, focus={"columns": ["x"], name: False}) for name in ("triples", "scores")]
+    specs.append(make_spec(OPEN, workload=[{"columns": ["x", "y"], "measured": False}]))
+    for spec in specs:
+        assert ReleaseSpec.model_validate(spec.model_dump(**how)) == spec
+    assert len({str(spec.model_dump(**how)) for spec in specs}) == len(specs)
+    open_ = make_spec(OPEN).model_dump()["mechanism"]
+    assert {s: {n: open_[s][n] for n in of} for s, of in RELATIONS.items()} == RELATIONS
+
+
+def test_a_deployed_preset_means_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """Fields that equal a class default but not the preset's value must not be left out."""
+    text = """
+dataset: people
+data: people.parquet
+unit: {records_per_person: 1}
+privacy: {epsilon: 1, delta: 1.0e-9}
+budget: {epsilon: 2, delta: 1.0e-9}
+preset: paper
+synthesis: {method: sweep}
+columns: {happy: {kind: boolean}}
+"""
+    (tmp_path / "people.yaml").write_text(text, encoding="utf-8")
+    spec = ReleaseSpec.model_validate(read_spec(str(tmp_path / "people.yaml"))["spec"])
+    assert spec.mechanism.synthesis.method == "sweep" and spec.mechanism.split.one_way == 0.1
+
+
+def test_more_columns_than_all_pairs_are_scored_of_have_trends_although_they_have_bins() -> None:
+    number = {"kind": "integer", "min": 0, "max": 9, "bins": 10}
+    most = {f"q{i}": number for i in range(ALL_PAIRS_COLUMNS)}
+    one_more = {**most, "last": {"kind": "boolean"}}
+    assert find_open_values("0.4", most) == {} == find_open_values("0.4", {**most, "id": {"kind": "drop"}})
+    assert find_open_values("0.4", one_more) == WIDE_RELATIONS and find_open_values("0.3", one_more) == {}
+    assert find_open_values("0.4", {name: {"kind": "boolean"} for name in one_more}) == {}
+    for columns, trends in ((most, 0.0), (one_more, WIDE_RELATIONS["split"]["trends"])):
+        spec = make_spec(columns=columns)
+        assert (spec.mechanism.split.trends, spec.mechanism.consistency.pooled) == (trends, trends > 0)
+    assert make_spec(columns=one_more, mechanism={"split": {"trends": 0.0}}).mechanism.split.trends == 0.0

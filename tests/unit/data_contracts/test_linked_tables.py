@@ -43,16 +43,6 @@ def test_a_branch_is_a_spec_of_two_tables() -> None:
     assert panels["drugs"].constant == ("sex", "year", "age", "income", "job")
 
 
-def test_a_further_table_has_targets_of_its_own() -> None:
-    spec = make_tables_spec(make_tree_content(**TARGETS))
-    drugs = spec.table_pairs["drugs"]
-    assert [m.columns for m in drugs.measured_sets] == [("dose", "job"), ("job", "ever(dose == 2)")]
-    assert drugs.focus is not None and drugs.focus.triples and not drugs.focus.scores
-    assert [s.about.name for s in drugs.summaries] == ["ever(dose == 2)"]
-    assert all(not b.measured_sets and b.focus is None for name, b in spec.table_pairs.items() if name != "drugs")
-    assert set(spec.targets()["tables"]) == {"drugs"}
-
-
 def test_questions_may_name_the_table_before_a_column() -> None:
     asked = [{"question": "count persons where any(visits.job == 'none')"}, {"question": "job, persons.sex"}]
     spec = make_tables_spec(make_tree_content(workload=[{"question": "drugs.dose, visits.job"}]), workload=asked)

@@ -156,16 +156,6 @@ def test_columns_of_periods_and_the_like_are_refused_by_name_not_dropped(tmp_pat
         draft(pl.DataFrame({"a": [1]}).lazy())  # type: ignore[arg-type]
 
 
-def test_a_number_without_bounds_is_said_to_lack_both(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("age\n5\n")
-    text = draft(tmp_path / "t.csv")
-    assert "needs `min` and `max`" in text
-    whole = fill(text.replace("kind: TODO", "kind: integer"))
-    with pytest.raises(RequestError) as caught:
-        parse_spec(whole)
-    assert "columns.age.min" in str(caught.value) and "columns.age.max" in str(caught.value)
-
-
 def test_storage_types(tmp_path: Path) -> None:
     path = table(
         tmp_path / "My Table.parquet",
@@ -253,12 +243,6 @@ def test_dictionary_facts_and_remarks(tmp_path: Path) -> None:
     assert "98765" not in text and "54321" not in text and "read off the data" in text
     assert "the dictionary does not describe it" in text and "describes gone" in text
     assert "dataset: people" in text and '\ndata: "t.parquet"\n' in text
-
-
-def test_awkward_names(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.Table.from_arrays([pa.array([1])] * len(AWKWARD), names=AWKWARD), path)
-    assert list(parse_spec(fill(draft(path))).columns) == AWKWARD
 
 
 def test_frictionless_null_values(tmp_path: Path) -> None:

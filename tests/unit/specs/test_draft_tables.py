@@ -80,14 +80,6 @@ def test_nothing_of_rows_is_in_it() -> None:
     assert len({draft_tables(tables).text for tables in (whole, fewer, none)}) == 1
 
 
-def test_households_have_roles_and_their_own_promise() -> None:
-    made = draft_tables(make_members(20))
-    assert parse_yaml(made.text, "the draft").content["unit"] == {"household_id": "hid"}
-    members = read(made.text)["members"]
-    assert (members["key"], members["order"], members["max"]) == ("pid", "role", 8)
-    assert parse_spec(fill_tables(made.text)).unit.household_id == "hid"
-
-
 @pytest.mark.parametrize(
     ("above", "below", "words"),
     [
@@ -231,10 +223,3 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
     alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
     with pytest.raises(RequestError, match="sites has no key of a table before it"):
         draft_tables(alone)
-
-
-def test_rows_of_rows_may_name_the_person_too() -> None:
-    tables = name_key(make_tree(20), "drugs", "drug", "drug_id")
-    persons = pa.array(["p0"] * tables["drugs"].num_rows)
-    drafted = read(draft_tables({**tables, "drugs": tables["drugs"].append_column("pid", persons)}).text)
-    assert list(drafted["drugs"]["columns"]) == ["day", "dose"] and drafted["drugs"]["of"] == "visits"

@@ -62,13 +62,6 @@ def test_a_share_read_as_an_integer_is_misread_and_its_cure_is_a_number() -> Non
     assert find_odd_texts(CODECS["age"], {"age": shares}, 5) == Counter(), "a number that was read is not odd"
 
 
-def test_what_the_spec_says_is_meant() -> None:
-    found = {name: sorted(list_meant_repairs(SPEC, name)) for name in COLUMNS}
-    assert found["other"] == ["unlisted"] and found["maybe"] == ["null", "unlisted"]
-    assert found["age"] == found["state"] == []
-    assert found["closed"] == [], "what becomes a listed value means something else than before"
-
-
 def test_values_that_become_a_listed_one_are_compared_as_unrepaired() -> None:
     reading = ColumnReading(Repairs(Counter({("closed", "unlisted"): 10, ("other", "unlisted"): 10})), 100)
     columns = reading.not_meant(SPEC, COLUMNS)
@@ -144,3 +137,10 @@ def test_cures_of_bounds_and_nulls_and_of_nothing() -> None:
     cures = suggest_cures(SPEC.columns["age"], [], {"above max": 0.5, "null": 0.2})
     assert [cure.split()[1] for cure in cures] == ["`max`", "`nullable:"]
     assert suggest_cures(None, [], {}) == () and suggest_cures(SPEC.columns["ok"], ["perhaps"], {}) == ()
+
+
+def test_what_the_spec_says_is_meant() -> None:
+    found = {name: sorted(list_meant_repairs(SPEC, name)) for name in COLUMNS}
+    assert found["other"] == ["unlisted"] and found["maybe"] == ["null", "unlisted"]
+    assert found["age"] == found["state"] == []
+    assert found["closed"] == [], "what becomes a listed value means something else than before"

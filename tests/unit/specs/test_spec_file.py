@@ -1,7 +1,8 @@
-"""Spec files: what loads, and the one paragraph that each slip gets."""
+"""Spec files: what loads, defaults by name pattern, merge keys, and the one paragraph that each slip gets."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.messages import from_validation
-from privsyn.specs.spec_file import load_spec, override_options, parse_spec
+from privsyn.specs.spec_file import load_any_spec, load_spec, override_options, parse_spec
+from privsyn.specs.yaml_file import parse_yaml
+from tests.support.commands import privsyn
 
 HEAD = """\
 dataset: demo
@@ -54,6 +57,11 @@ columns:
     assert "2019" in spec.columns and "no" in spec.columns
 
 
+def column(fields: str, name: str = "t") -> str:
+    """The spec with one column, of these fields."""
+    return HEAD + f"columns: {{{name}: {{{fields}}}}}"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -64,40 +72,37 @@ columns:
         ),
         (HEAD.replace("{records_per_person: 1}", "{}") + COLUMNS, ["unit (line 3)", "person_id: COLUMN"]),
         (HEAD.replace("delta: 1.0e-9", "dleta: 1") + COLUMNS, ["privacy.delta: is missing", "Did you mean `delta`?"]),
-        (HEAD + "columns: {age: {min: 1, max: 3}}", ["columns.age", "no `kind`", "integer, number, datetime"]),
-        (HEAD + "columns: {age: {kind: string}}", ["columns.age", "`string`", "Did you mean `kind: categorical`?"]),
-        (HEAD + "columns: {age: {kind: integer, min: TODO, max: 3}}", ["columns.age.min (line 6): still says TODO"]),
-        (HEAD + "columns: {age: {kind: TODO}}", ["columns.age.kind (line 6): still says TODO", "integer"]),
+        (column("min: 1, max: 3", "age"), ["columns.age", "no `kind`", "integer, number, datetime"]),
+        (column("kind: string", "age"), ["columns.age", "`string`", "Did you mean `kind: categorical`?"]),
+        (column("kind: integer, min: TODO, max: 3", "age"), ["columns.age.min (line 6): still says TODO"]),
+        (column("kind: TODO", "age"), ["columns.age.kind (line 6): still says TODO", "integer"]),
         (HEAD + "columns: {'a b': {kind: integer, min: 5, max: x}}", ['columns."a b".max']),
+        (column("kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z"), ["columns.t.max", "time zone"]),
+        (column("kind: number, min: -1.0e308, max: 1.0e308"), ["columns.t", "`edges`"]),
         (
-            HEAD + "columns: {t: {kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z}}",
-            ["columns.t.max", "time zone"],
-        ),
-        (HEAD + "columns: {t: {kind: number, min: -1.0e308, max: 1.0e308}}", ["columns.t", "`edges`"]),
-        (
-            HEAD + "columns: {t: {kind: number, type: float32, min: 1.0e39, max: 2.0e39}}",
+            column("kind: number, type: float32, min: 1.0e39, max: 2.0e39"),
             ["columns.t", "`type: float32` cannot hold", "float64"],
         ),
         (
-            HEAD + "columns: {t: {kind: number, type: float32, min: 1600000001, max: 1600000100}}",
+            column("kind: number, type: float32, min: 1600000001, max: 1600000100"),
             ["columns.t", "cannot hold", "from 1600000001.0 to 1600000100.0"],
         ),
         (
-            HEAD + "columns: {t: {kind: integer, min: 9007199254740991, max: 9007199254740992}}",
+            column("kind: integer, min: 9007199254740991, max: 9007199254740992"),
             ["columns.t", "`max` (9007199254740992) is too large", "Write at most 9007199254740991"],
         ),
-        (HEAD + "columns: {k: {kind: number, min: 1, max: 1}}", ["`min` and `max` are both 1.", "Widen"]),
-        (HEAD + "columns: {k: {kind: number, min: 5, max: 1.5}}", ["`min` (5) is greater than `max` (1.5)"]),
-        (HEAD + "columns: {k: {kind: number, min: 1, max: 2, edges: [1, 1, 2]}}", ["`edges` must be strictly"]),
+        (column("kind: number, min: 1, max: 1", "k"), ["`min` and `max` are both 1.", "Widen"]),
+        (column("kind: number, min: 5, max: 1.5", "k"), ["`min` (5) is greater than `max` (1.5)"]),
+        (column("kind: number, min: 1, max: 2, edges: [1, 1, 2]", "k"), ["`edges` must be strictly"]),
         (
-            HEAD + "columns: {t: {kind: datetime, min: 2020-02-01, max: 2020-01-01}}",
+            column("kind: datetime, min: 2020-02-01, max: 2020-01-01"),
             ["`min` (2020-02-01 00:00:00) is greater than `max` (2020-01-01 00:00:00)"],
         ),
         (COMPUTED + "rules: [{derive: {b: '5'}}]", ["rules[0].derive.b", "names no column"]),
         (COMPUTED + "rules: [{derive: {a: b}}, {derive: {b: a}}]", ["rules (line 7)", "are computed from each other"]),
-        (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),
+        (column("kind: categorical, values: [2010-01-01]", "c"), ["columns.c.values[0]", "quotation marks"]),
         (HEAD + f"columns: {{c: {{kind: categorical, values: [{10**400}, 1.5]}}}}", ["columns.c.values", "2**53"]),
-        (HEAD + "columns: {c: {kind: categorical, values: [02134]}}", ["line 6", "leading zero"]),
+        (column("kind: categorical, values: [02134]", "c"), ["line 6", "leading zero"]),
         (HEAD + COLUMNS + "accountant: pld", ["accountant (line 7)", "'gaussian', 'tight', 'paper'"]),
         (
             HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS,
@@ -106,17 +111,6 @@ columns:
         (
             HEAD.replace("{records_per_person: 1}", "{household_id: hid}") + COLUMNS,
             ["unit (line 3)", "`household_id` and `max_records` go together", "`household_id` in its place protects"],
-        ),
-        (
-            HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 1}")
-            + "order: age\ncolumns: {pid: {kind: drop}, age: {kind: integer, min: 0, max: 99}}\n",
-            ["unit.max_records (line 3)", "keeps one row per person, so no row follows another", "Keep 2 rows or more"],
-        ),
-        (
-            HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 3}")
-            + "order: age\nmechanism: {name: mst}\n"
-            + "columns: {pid: {kind: drop}, age: {kind: integer, min: 0, max: 99}}\n",
-            ["mechanism (line 7)", "the mechanism 'mst' does not link the rows of a person"],
         ),
         (
             HEAD + COLUMNS + "about: {title: " + "x" * 201 + "}",
@@ -190,11 +184,6 @@ tables:
 )
 def test_an_error_in_one_of_two_tables_is_named_by_its_table_and_line(right: str, wrong: str, words: str) -> None:
     assert right in TWO_TABLES and paragraph(TWO_TABLES.replace(right, wrong)).startswith(words)
-
-
-def test_the_description_of_a_column_of_two_tables_may_be_the_word_todo() -> None:
-    spec = parse_spec(TWO_TABLES.replace("year: {kind: integer", "year: {kind: integer, description: TODO"))
-    assert spec.columns["year"].description == "TODO"
 
 
 def numeric_fields(model: type[BaseModel]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -280,3 +269,148 @@ def test_override() -> None:
     assert changed.data == str(Path("elsewhere.csv").absolute())
     assert override_options(spec) == spec
     assert isinstance(spec, ReleaseSpec) and spec.privacy.epsilon == 1
+
+
+def test_the_description_of_a_column_of_two_tables_may_be_the_word_todo() -> None:
+    spec = parse_spec(TWO_TABLES.replace("year: {kind: integer", "year: {kind: integer, description: TODO"))
+    assert spec.columns["year"].description == "TODO"
+
+
+BOTH = (
+    HEAD
+    + """\
+defaults:
+  "*": {nullable: true}
+  "q?": {kind: categorical, values: [1, 2, 3], description: an answer}
+  q2: {values: [1, 2], bins: 5}
+columns:
+  q1:
+  q2: {nullable: false}
+  q10: {kind: integer, min: 0, max: 9}
+  pid: {kind: drop}
+"""
+)
+WRITTEN_OUT = (
+    HEAD
+    + """\
+columns:
+  q1: {kind: categorical, values: [1, 2, 3], description: an answer, nullable: true}
+  q2: {kind: categorical, values: [1, 2], description: an answer, nullable: false}
+  q10: {kind: integer, min: 0, max: 9, nullable: true}
+  pid: {kind: drop}
+"""
+)
+
+
+def test_patterns_fill_what_a_column_lacks() -> None:
+    """The column's own field, then the last pattern's; fields that its kind does not have are left out."""
+    spec = parse_spec(BOTH)
+    assert spec == parse_spec(WRITTEN_OUT), "so a spec that is shortened costs nothing"
+    assert "defaults" not in json.dumps(spec.public())
+    content: dict[str, Any] = parse_yaml(BOTH, "x").content
+    assert load_any_spec(content).read_at(spec.data) == spec, "a mapping from Python, too"
+
+
+def test_patterns_reach_the_columns_of_tables() -> None:
+    tables = {
+        "persons": {"key": "pid", "columns": {"q1": None}},
+        "visits": {"of": "persons", "order": "year", "max": 3, "columns": {"q2": {"nullable": True}, "year": None}},
+    }
+    patterns = {"q?": {"kind": "categorical", "values": [1, 2]}, "year": {"kind": "integer", "min": 0, "max": 9}}
+    content = {**parse_yaml(HEAD, "x").content, "unit": {"person_id": "pid"}, "data": ""}
+    spec = load_any_spec({**content, "tables": tables, "defaults": patterns})
+    assert [(name, column.kind) for name, column in spec.measured_columns.items()] == [
+        ("q1", "categorical"),
+        ("q2", "categorical"),
+        ("year", "integer"),
+    ]
+    assert spec.columns["q2"].nullable and not spec.columns["q1"].nullable
+    with pytest.raises(RequestError, match="matches no column"):
+        load_any_spec({**content, "tables": tables, "defaults": {"z*": {"nullable": True}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HEAD + "defaults: 5\ncolumns: {a: {kind: boolean}}", ["defaults (line 6)", "must be a mapping"]),
+        (HEAD + "defaults: {'*': 5}\ncolumns: {a: {kind: boolean}}", ['defaults."*" (line 6)', "mapping of fields"]),
+        (HEAD + "defaults: {b*: {nullable: true}}\ncolumns: {a: {kind: boolean}}", ["matches no column", "`*` stands"]),
+        (
+            HEAD + "defaults: {a: {nulable: true}}\ncolumns: {a: {kind: boolean}}",
+            ["defaults.a.nulable (line 6)", "not a field of any kind", "Did you mean `nullable`?"],
+        ),
+        (
+            HEAD + "defaults:\n  a: {min: 9, max: 1}\ncolumns:\n  a: {kind: integer}",
+            ["columns.a", "greater than `max`"],
+        ),
+        (HEAD + "defaults:\n  a: {min: x}\ncolumns:\n  a: {kind: integer, max: 1}", ["columns.a.min (line 7)", "`x`"]),
+        (HEAD + "defaults:\n  a: {kind: [b]}\ncolumns:\n  a: {max: 1}", ["columns.a"]),
+        (HEAD + "defaults:\n  a: {min: TODO}\ncolumns:\n  a: {kind: integer, max: 1}", ["defaults.a.min (line 7)"]),
+        (HEAD + "defaults: {a: {nullable: true}}\ncolumns: [a]", ["matches no column"]),
+    ],
+)
+def test_what_is_wrong_is_named_where_it_stands(text: str, words: list[str]) -> None:
+    message = paragraph(text)
+    for word in words:
+        assert word in message, message
+
+
+def test_spec_check_prints_them_resolved(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(BOTH, encoding="utf-8")
+    result = privsyn("spec", "check", path, "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)["defaults"]
+    assert answer["q2"] == {"kind": "categorical", "values": [1, 2], "description": "an answer"}
+    assert answer["q10"] == {"nullable": True} and "pid" not in answer
+    assert "Columns with fields from `defaults`" in result.output
+    path.write_text(WRITTEN_OUT, encoding="utf-8")
+    assert "defaults" not in privsyn("spec", "check", path, "--json").output
+
+
+def test_a_merge_brings_fields_that_the_mapping_lacks() -> None:
+    text = """
+a: &a {x: 1, y: {z: 2}}
+b: {<<: *a, x: 3}
+c: {x: 5, <<: [{y: 6}, *a], w: 7}
+d: {"<<": 8}
+"""
+    document = parse_yaml(text, "x")
+    assert document.content["b"] == {"x": 3, "y": {"z": 2}}
+    assert document.content["c"] == {"x": 5, "y": 6, "w": 7}
+    assert document.content["d"] == {"<<": 8}, "in quotation marks it is a name like any other"
+    assert document.lines["b", "x"] == 3 and document.lines["b", "y", "z"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: {<<: [5]}", "a: {<<: }", "a: &a {<<: *a}", "a: {? [x] : 1, <<: {b: 1}}", "a: {<<: {b: 1}, <<: {c: 1}}"],
+)
+def test_other_merges_are_refused_in_words(text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_yaml(text, "x")
+    assert caught.value.cure
+
+
+def test_listed_digits_that_yaml_1_1_takes_for_text_are_text() -> None:
+    """PyYAML writes '00707', an octal number if bare, in quotation marks, and 00708 without any."""
+    columns = "columns:\n  zip: {kind: categorical, values: [00708, '00707', 00999]}\nnull_values: ['', 0099]"
+    spec = parse_spec(HEAD + columns)
+    assert spec.columns["zip"].values == ("00708", "00707", "00999") and spec.null_values == ("", "0099")
+    looked_up = "\nrules:\n- lookup: {from: zip, to: state, rows: [[00708, MA], ['00707', CT], [00999, CT]]}"
+    state = columns.replace("00999]}", "00999], unlisted: '00708'}").replace(
+        "\nnull", "\n  state: {kind: categorical, values: [MA, CT]}\nnull"
+    )
+    (rule,) = parse_spec(HEAD + state + looked_up).rules
+    assert [row[0] for row in rule.lookup.rows] == ["00708", "00707", "00999"]  # rows are read as `values` are
+    for wrong in (
+        "lookup: {rows: [[00707]]}",
+        "rows: [[00708]]",
+        "values: [00707]",
+        "min: 0089",
+        "values: 00708",
+        "values: [00708.5]",
+        "values: [-008]",
+    ):
+        with pytest.raises(RequestError, match="leading zero"):
+            parse_yaml(f"a: {{{wrong}}}", "x")

@@ -1,4 +1,4 @@
-"""Weekday, hour and round minutes: what is counted, and that values drawn by it have it."""
+"""Attributes beside a column: its weekday, hour and round minutes, and the difference of two."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.dates_and_times import CalendarPart, name_calendar_attribute
+from privsyn.tasks.codecs.derived import DifferenceCodec
 from tests.support.specs import make_spec
 
 MOMENT = {"kind": "datetime", "min": "2020-01-01", "max": "2024-01-01", "resolution": "minute"}
@@ -22,18 +23,6 @@ ON = {"mechanism": {"compression": {"calendar": True}}}
 
 def build_spec(**columns: Any) -> ReleaseSpec:
     return make_spec({**columns, "n": {"kind": "integer", "min": 0, "max": 9}}, **ON)
-
-
-def test_moments_have_three_parts_days_and_times_one() -> None:
-    found = plan(build_spec(seen=MOMENT, born=DAY, leaves=TIME)).domain.attributes
-    beside = [a for a in found if "(" in a]
-    assert beside == [
-        "seen (weekday)",
-        "seen (hour)",
-        "seen (minutes rounded to)",
-        "born (weekday)",
-        "leaves (minutes rounded to)",
-    ]
 
 
 @pytest.mark.parametrize("column", [{**DAY, "bins": 12}, {**DAY, "edges": ["2020-01-01", "2022-01-01", "2024-01-01"]}])
@@ -49,15 +38,6 @@ def test_codes_say_what_the_moment_is() -> None:
     assert found[CalendarPart.WEEKDAY] == ["Monday", "Saturday", "Sunday", "(none)"]
     assert found[CalendarPart.HOUR] == ["00", "15", "23", "(none)"]
     assert found[CalendarPart.MINUTE] == ["60 min", "30 min", "no round minute", "(none)"]
-
-
-@pytest.mark.parametrize("part", list(CalendarPart))
-def test_shares_by_chance_are_those_of_even_moments(part: CalendarPart) -> None:
-    codec = plan(build_spec(seen=MOMENT)).get_codec(name_calendar_attribute("seen", part))
-    week = np.datetime64("2021-03-01T00:00") + np.arange(7 * 1_440).astype("timedelta64[m]")
-    codes, _ = codec.encode({"seen": pa.array(week.astype("datetime64[s]"))})
-    assert codec.chances is not None
-    np.testing.assert_allclose(np.bincount(codes, minlength=codec.size) / len(week), codec.chances, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "column"), [("seen", MOMENT), ("born", DAY)])
@@ -92,10 +72,52 @@ def test_times_of_day_have_the_round_minutes_that_their_cells_have() -> None:
         assert np.array_equal(own.encode({"leaves": values})[0], cells)
 
 
-def test_a_cell_without_the_weekday_keeps_its_days() -> None:
-    spec = build_spec(born={"kind": "date", "min": "2024-01-01", "max": "2024-01-07"})
-    encoding, rng = plan(spec), np.random.default_rng(0)
-    size = encoding.domain.size("born")
-    codes = {"born": np.arange(size), "born (weekday)": np.full(size, 1), "n": np.zeros(size, int)}
-    columns = encoding.decode(codes, rng)
-    assert np.array_equal(encoding.get_codec("born").encode({"born": columns["born"]})[0], np.arange(size))
+KINDS: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "integer": ({"kind": "integer", "min": 0, "max": 999}, pa.array([7, 7, 8, 3, 999]), pa.array([7, 8, 7, 9, 0])),
+    "decimals": (
+        {"kind": "number", "min": 0, "max": 9.99, "decimals": 2},
+        pa.array([0.07, 0.07, 0.08, 0.03, 9.99]),
+        pa.array([0.07, 0.08, 0.07, 0.09, 0.0]),
+    ),
+    "date": (
+        {"kind": "date", "min": "1970-01-01", "max": "1972-09-26"},
+        pa.array([7, 7, 8, 3, 999], pa.date32()),
+        pa.array([7, 8, 7, 9, 0], pa.date32()),
+    ),
+}
+
+
+def build_codec(column: dict[str, Any]) -> DifferenceCodec:
+    (codec,) = plan(make_spec({"a": column, "b": column}, compare=[["a", "b"]])).differences
+    return codec
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_say_sign_and_size(kind: str) -> None:
+    column, a, b = KINDS[kind]
+    codec = build_codec(column)
+    codes, repairs = codec.encode({"a": a, "b": b})
+    zero = codec.zero
+    assert codes.tolist() == [zero, zero - 1, zero + 1, zero - 3, zero + 10]  # 6 is from 4 to 7, 999 from 512 to 1023
+    assert not repairs
+    assert codec.signs[codes].tolist() == [0, -1, 1, -1, 1]
+
+
+def test_null_is_missing_and_values_outside_are_counted_as_the_columns_count_them() -> None:
+    codec = build_codec({"kind": "integer", "min": 0, "max": 9, "nullable": True})
+    codes, _ = codec.encode({"a": pa.array([None, 3, -50]), "b": pa.array([3, None, 0])})
+    assert codes.tolist() == [codec.missing, codec.missing, codec.zero]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_drawn_difference_has_its_code(kind: str) -> None:
+    codec = build_codec(KINDS[kind][0])
+    codes = np.repeat(np.arange(codec.missing), 50)
+    drawn = codec.draw(codes, np.random.default_rng(0))
+    assert np.array_equal(codec.find_codes(drawn, np.zeros(len(drawn))), codes)
+
+
+def test_values_on_no_grid_have_a_cell_for_equality_alone() -> None:
+    codec = build_codec({"kind": "number", "min": 0, "max": 1})
+    found = codec.find_codes(np.array([0.5, 0.5, 0.5]), np.array([0.5, 0.5 + 1e-12, 0.5 - 1e-12]))
+    assert found.tolist() == [codec.zero, codec.zero - 1, codec.zero + 1]

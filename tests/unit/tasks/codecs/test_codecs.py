@@ -149,19 +149,6 @@ def test_no_part_of_a_moment_comes_out_that_the_format_does_not_write(
     assert some == set(parts) - {"hour"} and any(moment.hour for moment in back) == hours
 
 
-def test_where_no_whole_step_lies_in_a_cell_the_one_before_it_is_taken() -> None:
-    made = codec({"kind": "datetime", "min": "2010-01-01", "max": "2010-01-03", "bins": 8, "resolution": "day"})
-    back = made.decode(np.arange(made.size), RNG)["x"].to_pylist()
-    assert [b.day for b in back] == [1] * 8 + [2] * 7 + [3]
-    off = codec(
-        {"kind": "datetime", "min": "2010-01-01 08:30:00", "max": "2010-01-03 09:00:00", "bins": 5, "resolution": "day"}
-    )
-    back = off.decode(np.arange(off.size), RNG)["x"].to_pylist()
-    assert {(b.day, b.hour, b.minute) for b in back} == {(2, 0, 0), (3, 0, 0)}
-    never = codec({"kind": "datetime", "min": "2010-01-01 08:30", "max": "2010-01-01 08:40", "resolution": "hour"})
-    assert {(b.hour, b.minute) for b in never.decode(np.arange(never.size), RNG)["x"].to_pylist()} == {(8, 40)}
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -251,25 +238,6 @@ def test_short_floats_are_the_multiples_that_they_hold(grid: dict[str, Any], sto
     assert {7, 8, 9, 10} <= set(multiples[0])
 
 
-def test_short_floats_that_hold_no_multiple_stay_as_they_are() -> None:
-    values = pa.array([0.25, 1 / 3, 0.3 + 1e-7, np.nan, None, np.inf, 3e38], pa.float32())
-    for column in ({"decimals": 1}, {"step": 0.1}):
-        made = codec({"kind": "number", "min": 0, "max": 1, "bins": 4, **column})
-        assert isinstance(made, NumberCodec)
-        read, _ = made.stored_numbers(values)
-        assert np.array_equal(read, values.to_numpy(zero_copy_only=False).astype(np.float64), equal_nan=True)
-
-
-@pytest.mark.parametrize("decimals", [{}, {"decimals": 2}])
-def test_labels_of_cells_beside_a_single_value_say_so(decimals: dict[str, int]) -> None:
-    """The next float above 0 is 5e-324, which nobody wrote."""
-    column = {"kind": "number", "min": 0, "max": 1000, **decimals}
-    equal_cells = {"name": "privsyn", "compression": {"ladder": False}}
-    labels = plan(make_spec({"x": column}, mechanism=equal_cells)).codecs[0].labels()
-    assert labels[0] == "0" and labels[1].startswith("(0, ") and labels[-1] == "1000"
-    assert labels[2].startswith("[") and not any("e-" in label for label in labels)
-
-
 def test_a_category_has_one_code_however_its_accents_are_spelled() -> None:
     """Unicode has two spellings of an accented letter: one character (NFC), or a letter and its accent (NFD)."""
     composed, apart = "caf\u00e9", "cafe\u0301"
@@ -341,3 +309,13 @@ def test_days_and_moments_are_numbers_of_their_resolution() -> None:
 def test_the_number_between_two_multiples_is_the_lower_one() -> None:
     lattice = Lattice.of(0.0, 10.0, Grid.of(0.5))
     assert lattice.number(np.array([0.49, 0.5, 9.99, 10.0]), np.full(4, -1)).to_pylist() == [0, 1, 19, 20]
+
+
+@pytest.mark.parametrize("decimals", [{}, {"decimals": 2}])
+def test_labels_of_cells_beside_a_single_value_say_so(decimals: dict[str, int]) -> None:
+    """The next float above 0 is 5e-324, which nobody wrote."""
+    column = {"kind": "number", "min": 0, "max": 1000, **decimals}
+    equal_cells = {"name": "privsyn", "compression": {"ladder": False}}
+    labels = plan(make_spec({"x": column}, mechanism=equal_cells)).codecs[0].labels()
+    assert labels[0] == "0" and labels[1].startswith("(0, ") and labels[-1] == "1000"
+    assert labels[2].startswith("[") and not any("e-" in label for label in labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import numpy as np
@@ -144,3 +145,13 @@ def test_integers_refuse_too() -> None:
         make_spec({"x": {"kind": "integer", "min": 0, "max": 9, "type": "int8", "exact": [300]}})
     with pytest.raises(ValueError, match="Rename it"):
         make_spec({"x": {**INCOME, "heaps": [10]}, "x (rounded to)": {"kind": "boolean"}})
+
+
+def test_exact_moments() -> None:
+    far = dt.datetime(9999, 12, 31)
+    column = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "exact": ["9999-12-31", "2010-01-01"]}
+    values = [far, dt.datetime(2010, 1, 1), dt.datetime(2015, 5, 5), dt.datetime(2021, 1, 1)] * 50
+    made = again(column, pa.array(values, pa.timestamp("us")))
+    assert set(made[0::4]) == {far} and set(made[1::4]) == {dt.datetime(2010, 1, 1)}
+    assert all(dt.datetime(2010, 1, 1) < value <= dt.datetime(2020, 1, 1) for value in made[2::4] + made[3::4])
+    assert set(again({**column, "type": "date"}, pa.array(values, pa.timestamp("us")))[0::4]) == {far.date()}

@@ -60,13 +60,6 @@ def test_every_row_keeps_its_value_and_has_the_computed_bin() -> None:
     assert {column for column, _ in repairs.counts} <= {"rules.time"}
 
 
-def test_a_repair_of_the_column_keeps_its_name() -> None:
-    encoding, _ = split_of(PARTS, DERIVED)
-    repairs = Repairs()
-    encode_batch(pa.RecordBatch.from_pydict({"hour": [99], "minute": [0], "time": [0]}), encoding, repairs)
-    assert repairs.counts["hour", "above max"] == 1
-
-
 @pytest.mark.parametrize(
     ("columns", "rule"),
     [

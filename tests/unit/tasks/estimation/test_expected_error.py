@@ -41,13 +41,6 @@ def test_the_error_is_that_of_the_posterior_mean() -> None:
     assert np.abs(guess - true).sum() == pytest.approx(expected[0], rel=0.02)
 
 
-def test_unmeasured_is_the_departure_and_well_measured_the_noise() -> None:
-    one = Departures(np.array([[50.0, 0.0]]), np.array([[10.0, 90.0]]))
-    assert one.error(np.array([0.0])) == pytest.approx([math.sqrt(2 / math.pi) * 500])
-    rho = 1e6
-    assert one.error(np.array([rho])) == pytest.approx([10 / math.sqrt(math.pi * rho)], rel=1e-4)
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rho", [1e-6, 1e-3, 1.0])
 def test_the_shares_are_the_best(seed: int, rho: float) -> None:

@@ -49,19 +49,6 @@ def test_the_values_of_heavy_cells_alone_are_counted() -> None:
     assert cells == ["1..1562"] and found.number.tolist() == list(range(1, 1563))
 
 
-@pytest.mark.parametrize(
-    ("column", "spec"),
-    [
-        (WAGE | {"bins": 20}, {}),
-        (WAGE | {"heaps": [100]}, {}),
-        ({"kind": "integer", "min": 0, "max": 40}, {}),  # a cell each anyway
-        ({"kind": "number", "min": 0, "max": 1}, {}),  # numbers that are not rounded
-    ],
-)
-def test_columns_without_single_values_to_look_for(column: dict[str, Any], spec: dict[str, Any]) -> None:
-    assert plan_one(column, **spec).wide_celled == ()
-
-
 @pytest.mark.parametrize("kind", [{"step": 0.1}, {"decimals": 1}])
 def test_numbers_of_fractions_are_found_and_come_out(kind: dict[str, Any]) -> None:
     column = {"kind": "number", "min": 0, "max": 1000, "nullable": True, **kind}

@@ -13,7 +13,6 @@ import pytest
 from benchmarks.relations import PublicTable, describe_column, release_in_memory
 from privsyn.tasks.estimation.known_zeros import (
     KnownZeros,
-    find_empty_blocks,
     find_null_codes,
     find_null_zeros,
     imply_zeros,
@@ -22,16 +21,6 @@ from privsyn.tasks.estimation.known_zeros import (
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.steps.make_consistent import make_consistent
-
-
-def test_two_nulls_of_one_age_go_together() -> None:
-    """Code 0 of age is below 15; only there are status and income null (code 1)."""
-    nulls = np.array([[True, False], [False, True], [False, True]])
-    found = dict(imply_zeros([(("age", "status"), nulls), (("age", "income"), nulls)]))
-    np.testing.assert_array_equal(found["status", "income"], [[False, True], [True, False]])
-    np.testing.assert_array_equal(found["age", "status"], nulls)
-    zeros = KnownZeros((), tuple(found.items()))
-    np.testing.assert_array_equal(zeros.on(("income", "status"), (2, 2)), [[False, True], [True, False]])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -91,19 +80,6 @@ def test_null_has_a_code_where_it_is_its_own() -> None:
         "never null": _make_recode([0, 1, 2, 3]),
     }
     assert find_null_codes(recode, ["own", "shared", "filtered", "only", "not there"]) == {"own": 2}
-
-
-def test_blocks_are_empty_where_their_rows_are_noise_and_could_be_many() -> None:
-    rows = np.array([20.0, -50.0, 900.0, 40.0])
-    empty = find_empty_blocks(rows, np.full(4, 60.0), np.array([2_000.0, 2_000.0, 2_000.0, 30.0]))
-    assert empty.tolist() == [True, True, False, False]  # of the last, 30 rows at most, noise hides all
-
-
-def test_where_noise_hides_all_others_say_nothing() -> None:
-    rows, deviation, most = np.zeros(40), np.full(40, 10.0), np.full(40, 2_000.0)
-    deviation[0] = 3_000.0
-    empty = find_empty_blocks(rows, deviation, most)
-    assert not empty[0] and empty[1:].all()
 
 
 def _count_pair(
@@ -232,3 +208,13 @@ def test_no_row_is_half_asked() -> None:
         assert set(nulls) == {0, 6}
         assert 0.05 < made.loc[nulls == 6, "hours"].isna().mean() < 0.15
         assert made[block].corr(method="spearman").abs().where(~np.eye(6, dtype=bool)).max().max() < 0.25
+
+
+def test_two_nulls_of_one_age_go_together() -> None:
+    """Code 0 of age is below 15; only there are status and income null (code 1)."""
+    nulls = np.array([[True, False], [False, True], [False, True]])
+    found = dict(imply_zeros([(("age", "status"), nulls), (("age", "income"), nulls)]))
+    np.testing.assert_array_equal(found["status", "income"], [[False, True], [True, False]])
+    np.testing.assert_array_equal(found["age", "status"], nulls)
+    zeros = KnownZeros((), tuple(found.items()))
+    np.testing.assert_array_equal(zeros.on(("income", "status"), (2, 2)), [[False, True], [True, False]])

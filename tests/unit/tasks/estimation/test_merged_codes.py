@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes, merge_counts
+from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 
 
 def even(size: int, *, in_order: bool = True) -> CoarseCounts:
@@ -34,11 +34,6 @@ def test_codes_without_order_are_put_into_parts_of_like_mass() -> None:
     assert merge.tolist() == [0, 1, 1, 0]
 
 
-def test_every_attribute_has_two_codes_whatever_the_cells() -> None:
-    merges = merge_codes({"a": even(5), "b": even(9), "c": even(1)}, ("a", "b", "c"), 1)
-    assert [int(m.max()) + 1 for m in merges] == [2, 2, 1]
-
-
 def test_codes_beside_those_in_order_stay_apart_and_these_are_split_by_their_own_shares() -> None:
     null = np.array([False] * 6 + [True])
     rare = CoarseCounts(np.append(np.full(6, 20.0), 2_000.0), True, None, null.astype(np.int64), True, null)
@@ -46,13 +41,6 @@ def test_codes_beside_those_in_order_stay_apart_and_these_are_split_by_their_own
     assert [m.tolist() for m in merges] == [[0, 0, 0, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1, 1, 1]]
     merges = merge_codes({"a": rare, "b": even(8)}, ("a", "b"), 20)
     assert [int(m.max()) + 1 for m in merges] == [5, 4]
-
-
-def test_sums_over_merged_codes_are_those_of_their_parts() -> None:
-    counts = np.arange(12.0).reshape(3, 4)
-    merged = merge_counts(counts, (np.array([0, 1, 0]), None))
-    assert merged.tolist() == [(counts[0] + counts[2]).tolist(), counts[1].tolist()]
-    assert merge_counts(counts, ()) is counts
 
 
 @pytest.mark.parametrize(("total", "sigma", "cells"), [(600.0, 10.0, 10), (-5.0, 1.0, 1), (0.0, 3.0, 1)])

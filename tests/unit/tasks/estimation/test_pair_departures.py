@@ -102,19 +102,6 @@ def test_more_is_taken_off_where_noise_is_a_large_part_of_the_table() -> None:
     assert left < 3_000 - MIN_SCORE_CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
 
 
-def test_codes_without_a_count_depart_by_nothing() -> None:
-    recode = recoded({"a": [1_000, -5], "b": [0, 0]}, 1.0)
-    found = estimate_pair_departures([("a", "b")], [100.0], 1.0, recode, noisy_reference=True)
-    assert np.isfinite(found.tau).all()
-    assert found.error(np.zeros(1)) == pytest.approx([0.0])  # nothing is expected anywhere
-    assert estimate_pair_departures([], [], 1.0, recode, noisy_reference=True).tau.shape[0] == 0
-
-
-def test_a_one_way_errs_by_its_noise_in_a_part_of_its_pairs() -> None:
-    found = estimate_one_way_departures(recoded({"a": [500, 500], "b": [500, 300, 200], "c": [900, 100]}, 20.0))
-    assert found.error(np.zeros(3)) == pytest.approx([MEAN * 20 * n * ONE_WAY_ERROR_WEIGHT * 2 for n in (2, 3, 2)])
-
-
 def test_pooled_pairs_have_nothing_taken_off_for_noise_and_one_ways_count_in_more_of_them() -> None:
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1e-3)
     for sigma in (30.0, 900.0):

@@ -109,19 +109,6 @@ def test_an_update_is_the_distribution_of_least_relative_entropy(seed: int, cove
     assert found == pytest.approx(solved(prior, workload, answers), abs=2e-4)
 
 
-def test_the_four_cases_by_hand() -> None:
-    cell = np.array([0, 0, 1, 1, UNCOUNTED_CELL, UNCOUNTED_CELL])
-    workload, answers = PartialWorkload(cell, 2), np.array([0.5, 0.3])
-    prior = np.array([0.3, 0.1, 0.0, 0.0, 0.4, 0.2])
-    assert update_distribution(prior, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.4 / 3, 0.2 / 3])
-    bare = np.array([0.6, 0.2, 0.1, 0.1, 0.0, 0.0])
-    assert update_distribution(bare, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.1, 0.1])
-    nowhere = PartialWorkload(np.array([0, 0, 0]), 2)  # a query that counts no value of the support
-    assert update_distribution(np.array([0.2, 0.2, 0.6]), nowhere, np.array([0.5, 0.5])) == pytest.approx(
-        [0.2, 0.2, 0.6]
-    )
-
-
 @pytest.mark.parametrize(
     ("noisy", "covers_all", "nearest"),
     [

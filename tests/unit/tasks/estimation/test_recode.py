@@ -176,14 +176,6 @@ def test_where_a_larger_marginal_was_measured_only_the_inside_of_codes_changes()
             np.testing.assert_allclose(found[a].weight[inside], TRUE[a][inside] / TRUE[a][inside].sum(), atol=0.02)
 
 
-def test_what_was_filtered_stays_so() -> None:
-    first = first_look(30.0, added=3)
-    assert not first["b"].kept[3]
-    found = again(first, 0.1)["b"]
-    assert not found.kept[3]
-    assert np.bincount(found.coarse, weights=found.weight) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("settings", [Compression(enabled=False), Compression(neighbours=False)])
 def test_the_papers_rule_is_left_alone(settings: Compression) -> None:
     first = first_look(150.0)

@@ -141,3 +141,11 @@ def test_sums_are_read_where_other_one_ways_have_rows_in_other_codes() -> None:
     queries, answers = [Query(pair, 1, 1, 10.0) for pair in asked], [np.array([0])] * 3
     trends = Trends.of(recode, rank_asked_codes(recode, BINNING, queries), queries, answers)
     assert list(trends.ranks) == ["a", "b"] and not trends.correlation
+
+
+def test_a_column_of_one_code_tells_nothing() -> None:
+    rows = draw_rows(1)
+    constant = CodeTable(rows.domain, (np.zeros(ROWS, np.uint8), *rows.columns[1:]))
+    recode = read_recode(constant, 1)
+    recode["a"].estimate[1:] = 0.0
+    assert list(rank_codes(recode, BINNING, 1)) == ["b", "c"]

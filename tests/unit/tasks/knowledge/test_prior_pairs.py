@@ -1,4 +1,4 @@
-"""What a public table says of pairs: by hand, and whether it is followed."""
+"""What a public table says of one-ways and pairs: by hand, and whether it is followed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.pair_departures import FRACTION_BITS
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+from privsyn.tasks.estimation.towards_prior import count_noisy_rows, expect_shares, shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs, choose_followed, fit_shares, is_better, smooth_counts
 from privsyn.tasks.steps.score_columns import compute_l1_distance
@@ -143,3 +144,49 @@ def test_rows_take_its_rows_without_filtered_values_and_pairs_that_were_not_meas
     assert found.rows.rows == int((public.column("c") < SIZE - 1).sum())
     assert [m.attributes for m in found.pairs] == [("a", "c"), ("b", "c")]
     assert all(m.counts.shape == (SIZE, SIZE - 1) and m.sigma > 4.0 for m in found.pairs)
+
+
+PUBLIC_SIZES, PUBLIC_ROWS, SIGMA = (40, 25, 12, 60), 3_000, 25.0
+
+
+def columns(seed: int, rows: int = PUBLIC_ROWS, skew: float = 1.5) -> dict[str, np.ndarray]:
+    """Codes of made-up columns: the i-th code has a share as 1 / i^skew, in an order of its own."""
+    rng, order = np.random.default_rng([seed, 1]), np.random.default_rng(0)
+    found = {}
+    for number, size in enumerate(PUBLIC_SIZES):
+        shares = order.permutation(1.0 / np.arange(1, size + 1) ** skew)
+        found[f"c{number}"] = rng.choice(size, rows, p=shares / shares.sum())
+    return found
+
+
+def case(public: dict[str, np.ndarray], seed: int = 5) -> tuple[float, float, int]:
+    """Squared errors of the noisy and of the drawn counts, and how many attributes were drawn."""
+    rng = np.random.default_rng(seed)
+    true = {a: np.bincount(c, minlength=n) for (a, c), n in zip(columns(seed).items(), PUBLIC_SIZES, strict=True)}
+    noisy = {a: t + rng.normal(0, SIGMA, len(t)) for a, t in true.items()}
+    drawn = shrink_towards_prior(noisy, dict.fromkeys(noisy, SIGMA), public)
+    raw = sum(float(((noisy[a] - true[a]) ** 2).sum()) for a in true)
+    means = {a: drawn[a].mean if a in drawn else noisy[a] for a in noisy}
+    return raw, sum(float(((means[a] - true[a]) ** 2).sum()) for a in true), len(drawn)
+
+
+def test_the_right_table_takes_most_of_the_noise_off() -> None:
+    raw, drawn, attributes = case(columns(9))
+    assert attributes == len(PUBLIC_SIZES) and drawn < 0.3 * raw
+
+
+def test_a_wrong_table_is_left_alone_or_does_no_harm() -> None:
+    rng = np.random.default_rng(3)
+    wrong = {
+        a: rng.permutation(size).astype(np.int64)[codes]
+        for (a, codes), size in zip(columns(9).items(), PUBLIC_SIZES, strict=True)
+    }
+    raw, drawn, attributes = case(wrong)
+    assert attributes < len(PUBLIC_SIZES) and drawn <= 1.03 * raw
+
+
+def test_shares_and_rows_by_hand() -> None:
+    assert expect_shares(np.array([0, 0, 1]), 4) == pytest.approx([2.25 / 4, 1.25 / 4, 0.25 / 4, 0.25 / 4])
+    assert count_noisy_rows([np.array([4.0, 6.0]), np.array([20.0])], [1.0, 2.0]) == pytest.approx(
+        (10 / 2 + 20 / 4) / (1 / 2 + 1 / 4)
+    )

@@ -91,16 +91,6 @@ def test_shortest_paths_of_the_graph_are_the_distances(tree: Hierarchy) -> None:
         )  # O(values), not squared
 
 
-@pytest.mark.parametrize("tree", HIERARCHIES.values(), ids=HIERARCHIES.keys())
-def test_distances_are_a_metric_in_zero_to_one(tree: Hierarchy) -> None:
-    for number in range(tree.depth + 1):
-        d = matrix(tree.at(number))
-        assert ((d == 0) == np.eye(len(d), dtype=bool)).all()
-        assert (d == d.T).all()
-        assert d.max() <= 1
-        assert (d[:, None, :] <= d[:, :, None] + d[None, :, :] + 1e-12).all()
-
-
 @pytest.mark.parametrize(
     ("tree", "ordered", "message"),
     [

@@ -66,18 +66,6 @@ def test_the_score_by_hand() -> None:
     assert found.score == pytest.approx((found.gini_score + found.rank_score) / 2)
 
 
-def test_a_place_only_in_the_synthetic_table_takes_a_rank() -> None:
-    """Real: cities 0 (gap 10) and 1 (gap -30).  City 2 (gap 40) takes rank 0, so both slip by one of C - 1 = 1."""
-    found = evaluated(people(*_rows(REAL)[:6]), REAL)
-    assert [p.rank_synthetic for p in found.places] == [1, 2]
-    assert found.rank_score == 0
-    assert found.gini_score == pytest.approx(1e6)
-
-
-def _rows(table: CodeTable) -> list[tuple[int, int, int]]:
-    return list(zip(*(c.tolist() for c in table.columns), strict=True))
-
-
 def test_awkward_tables() -> None:
     none = people()
     assert evaluated(none, none) == Income((), 1e6, 1e6, 1e6)

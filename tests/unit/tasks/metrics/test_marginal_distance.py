@@ -13,7 +13,6 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import marginal_distance
 from privsyn.tasks.metrics.marginal_distance import (
-    average_l1,
     compute_l1_distances,
     draw_cliques,
     estimate_density_error,
@@ -43,14 +42,6 @@ def test_against_pandas() -> None:
     assert estimate_density_error(real, synthetic) == pytest.approx(1e6 * (1 - np.mean(triples) / 2))
 
 
-def test_sparse_is_dense_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, synthetic = draw_table(DOMAIN, 400, 3), draw_table(DOMAIN, 90, 4)
-    cliques = [*list_all_cliques(DOMAIN, 2), *list_all_cliques(DOMAIN, 3), ()]
-    dense = compute_l1_distances(real, synthetic, cliques, threads=1)
-    monkeypatch.setattr(marginal_distance, "DENSE_CELLS", 30)  # some of the marginals are still dense
-    assert compute_l1_distances(real, synthetic, cliques, threads=2).tolist() == dense.tolist()
-
-
 @pytest.mark.parametrize("width", [3, 9])
 def test_more_cells_than_can_be_numbered(width: int) -> None:
     """2**48 and 2**144 cells: past what can be allocated, and past 64-bit numbers of cells.
@@ -63,16 +54,6 @@ def test_more_cells_than_can_be_numbered(width: int) -> None:
     synthetic = CodeTable(domain, (np.array([0, 65_535, 65_535, 8], np.uint16), *columns[1:]))
     assert compute_l1_distances(real, real, [domain.attributes]).tolist() == [0.0]
     assert compute_l1_distances(real, synthetic, [domain.attributes]).tolist() == [0.5]
-
-
-def test_without_rows_attributes_or_cliques() -> None:
-    real, none = draw_table(DOMAIN, 10), draw_table(DOMAIN, 0)
-    cliques = list_all_cliques(DOMAIN, 2)
-    assert set(compute_l1_distances(real, none, cliques)) == {1.0} == set(compute_l1_distances(none, real, cliques))
-    assert average_l1(none, none, cliques) == 0.0 == average_l1(real, none, [])
-    bare = CodeTable(Domain((), ()), ())
-    assert estimate_density_error(bare, bare) == 1e6
-    assert compute_l1_distances(real, real, []).shape == (0,)
 
 
 def test_tables_that_cannot_be_compared() -> None:

@@ -70,14 +70,6 @@ def test_scores_are_taken_on_the_same_samples() -> None:
     assert together["m"][0] == pytest.approx(np.mean(seen["a"][0]))
 
 
-def test_scores_out_of_order_are_pooled() -> None:
-    """10, 4, 6, 1 become 10, 5, 5, 1: a value of 5 is read at the middle of the flat stretch, in log share."""
-    shares, scores = (0.01, 0.1, 0.4, 1.0), np.array([10.0, 4.0, 6.0, 1.0])
-    assert find_equivalent_share(shares, scores, 5.0, "lower") == pytest.approx(0.2)
-    readings = [find_equivalent_share(shares, scores, v, "lower") for v in np.linspace(12, 0, 60)]
-    assert readings == sorted(readings, key=float)
-
-
 @pytest.mark.parametrize(
     ("scores", "value"),
     [([3.0, 3.0], 3.0), ([3.0, 3.0], 1.0), ([1.0, 2.0], 1.5), ([2.0, np.nan], 1.0), ([2.0, 1.0], np.nan)],

@@ -85,20 +85,6 @@ def test_a_core_of_other_attributes_is_refused() -> None:
         append_attributes(table, count_marginals(table, [("a", "b")]), DOMAIN, seed=0)
 
 
-def test_core_marginals_keep_the_noise_that_they_were_measured_with() -> None:
-    """A triple less its leaf of three values: each core cell sums three measured ones."""
-    domain = Domain.of({"a": 2, "b": 2, "leaf": 3, "d": 2})
-    ones = [Marginal((x,), np.ones(domain.size(x))) for x in domain.attributes]
-    triple = Marginal(("a", "b", "leaf"), np.ones((2, 2, 3)), 2.0)
-    others = [Marginal(("a", "d"), np.ones((2, 2)), 7.0), Marginal(("b", "d"), np.ones((2, 2)), 8.0)]
-    core = select_core_marginals([*ones, triple, *others], domain)
-    assert {m.attributes: m.sigma for m in core.marginals if len(m.attributes) > 1} == {
-        ("a", "b"): pytest.approx(2 * 3**0.5),
-        ("a", "d"): 7.0,
-        ("b", "d"): 8.0,
-    }
-
-
 def test_counts_that_disagree_are_fitted_to_the_one_ways() -> None:
     """Counts of much noise: drawn as they stand, b would have shares of its own in place of its one-way's."""
     domain, rows = Domain.of({"a": 2, "b": 3, "c": 2}), 6_000

@@ -85,15 +85,6 @@ def test_negative_counts_are_none_and_a_row_without_counts_follows_the_one_way()
     assert found[1].tolist() == [500, 0, 1_500, 0]
 
 
-def test_two_new_columns_of_one_family_keep_their_joint_shares() -> None:
-    three = families()[1]
-    chain = [Marginal(("a", "d"), np.array([[1.0, 2, 3, 4], [4, 3, 2, 1]])), three]
-    made = draw_ancestral_rows(chain, ONES, DRAWN, ROWS, 3)
-    given_a = three.counts / three.counts.sum(axis=(1, 2), keepdims=True)
-    joint = shares(ONES["a"])[:, None, None] * given_a
-    assert count(made, ("a", "b", "c")) / ROWS == pytest.approx(joint, abs=1e-3)
-
-
 def test_a_seed_gives_one_table_and_no_rows_are_no_error() -> None:
     def made(seed: int, rows: int = 500) -> CodeTable:
         return draw_ancestral_rows(families(), ONES, DRAWN, rows, seed)

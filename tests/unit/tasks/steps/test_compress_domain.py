@@ -6,22 +6,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Compression
-from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.recode import (
-    build_coarse_domain,
     compress_attribute,
     drop_unlisted,
-    recode_from_table,
-    recode_to_table,
 )
-from privsyn.tasks.steps.compress_domain import compress_domain, recode_rows
 
 ON = Compression()
 PAPER = Compression(filter=True, neighbours=False)
@@ -43,13 +35,6 @@ def test_values_below_the_least_count_are_low_whatever_the_noise() -> None:
     assert compress_attribute(counts, 100.0, AttributeBins(EACH), Compression(least_count=5)).size == 4  # 3 sigma
     assert Compression(sigmas=4.5, least_count=800).threshold(10.0) == 800
     assert Compression(sigmas=4.5, least_count=800).threshold(1000.0) == 4500
-
-
-def test_values_below_three_sigma_are_filtered_when_their_sum_is_too() -> None:
-    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, AttributeBins(EACH), PAPER)
-    assert r.kept.tolist() == [True, False, True, False, False, False]
-    assert r.size == 2
-    assert (r.coarse[~r.kept] == 2).all()
 
 
 def test_the_threshold_is_the_papers_for_bins_of_several_fine_codes_too() -> None:
@@ -167,32 +152,11 @@ def test_where_every_count_is_low_rows_have_listed_values_only(counts: list[floa
     assert (dropped.coarse == found.coarse).all()
 
 
-def test_what_the_spec_does_not_list_stays_where_its_count_says_so() -> None:
-    noisy = np.array([2.0, 4.0, 90.0])
-    own = compress_attribute(noisy, 10.0, AttributeBins(THREE, added=2), Compression())
-    later = replace(compress_attribute(noisy / 40, 10.0, AttributeBins(THREE, added=2), Compression()), estimate=noisy)
-    for found in (own, later):
-        assert drop_unlisted({"x": found}, {"x": AttributeBins(THREE, added=2)}, Compression())["x"] is found
-
-
-def test_tables_round_trip_and_odd_names() -> None:
-    queries = [Query(("a b",), 3, 1, 2.0), Query(("ü|",), 2, 1, 2.0)]
-    answers = [np.array([50, 1, 60]), np.array([40, 50])]
-    binning = {"a b": AttributeBins(np.arange(3, dtype=np.int32)), "ü|": AttributeBins(np.arange(2, dtype=np.int32))}
-    recode = compress_domain(answers, queries, binning, PAPER)
-    table = recode_to_table(recode, {"a b": ["x", "y", "z"], "ü|": ["0", "1"]})
-    assert table["label"].to_pylist() == ["x", "y", "z", "0", "1"]
-    back = recode_from_table(table)
-    assert list(back) == ["a b", "ü|"]
-    for name in recode:
-        for part in ("coarse", "kept", "weight", "estimate", "variance"):
-            assert np.array_equal(getattr(recode[name], part), getattr(back[name], part))
-    assert build_coarse_domain(recode) == Domain(("a b", "ü|"), (2, 2))
-
-
-def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
-    fine = Domain(("a",), (3,))
-    recode = {"a": compress_attribute(np.array([100, 0, 90]), 2.0, AttributeBins(np.arange(3, dtype=np.int32)), PAPER)}
-    batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=build_code_schema(fine))
-    (out,) = recode_rows([batch], recode)
-    assert out.column(0).to_pylist() == [0, 2, 1, 1]
+def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
+    noise = np.random.default_rng(5).normal(0, 10, 200)
+    noise -= noise.mean()
+    counts = np.round(np.append(2_000, noise)).astype(np.int64)
+    r = compress_attribute(counts, 10.0, AttributeBins(np.arange(201, dtype=np.int32), in_order=((0, 201),)), ON)
+    assert r.coarse[0] == 0 and (r.coarse == 0).sum() > 100
+    assert r.weight[0] > 0.97
+    assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))

@@ -105,25 +105,6 @@ def decode(*arguments: Any, **named: Any) -> pa.Table:
     )
 
 
-def coded(values: list[int], size: int, padded: bool = False) -> CodeTable:
-    return CodeTable(Domain(("x",), (size,)), (np.array(values, np.uint8),), padded)
-
-
-def test_decode_draws_fine_codes_by_the_noisy_weights() -> None:
-    spec = make_spec({"x": {"kind": "categorical", "values": ["a", "b", "c", "d"], "nullable": True}})
-    combined = compress_attribute(
-        np.array([5_000, 480, 420, 0, 5_000]), 5.0, AttributeBins(np.arange(5, dtype=np.int32)), Compression(sigmas=100)
-    )
-    assert combined.coarse.tolist() == [0, 2, 2, 2, 1]
-    codes = coded([0] * 10 + [2] * 4_000 + [1] * 10, 3)
-    out = decode(codes, {"x": combined}, plan(spec), ["x"], seed=1)["x"].to_pylist()
-    share = out.count("b") / 4_000
-    assert share == pytest.approx(480 / 900, abs=0.04)
-    assert out.count("d") < 40
-    assert out.count("a") == 10
-    assert out.count(None) == 10
-
-
 def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> None:
     spec = make_spec()
     encoding = plan(spec)

@@ -9,10 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Compression
-from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal, apply_norm_sub
-from privsyn.tasks.estimation.recode import compress_attribute, sum_coarse_one_ways
 from privsyn.tasks.steps.make_consistent import make_consistent, remove_interaction
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -80,12 +77,6 @@ def test_norm_sub_is_the_euclidean_projection(seed: int) -> None:
     assert apply_norm_sub(x, total) == pytest.approx(best, abs=1e-3)
 
 
-def test_norm_sub_awkward_inputs() -> None:
-    assert apply_norm_sub(np.array([-5.0, -7.0]), 0.0).tolist() == [0, 0]
-    assert apply_norm_sub(np.array([-5.0, -7.0]), 3.0).tolist() == [2.5, 0.5]
-    assert apply_norm_sub(np.array([9.0]), 4.0).tolist() == [4.0]
-
-
 def test_a_clique_and_a_pair_agree_on_their_shared_pair() -> None:
     rng = np.random.default_rng(0)
     clique = Marginal(("a", "b", "c"), rng.uniform(50, 100, (2, 3, 4)))
@@ -93,17 +84,6 @@ def test_a_clique_and_a_pair_agree_on_their_shared_pair() -> None:
     one = [Marginal((x,), np.full(s, 1800 / s)) for x, s in zip("abc", (2, 3, 4), strict=True)]
     found = make_consistent(one, [np.full(s, 100.0) for s in (2, 3, 4)], [clique, pair], [5.0, 5.0], 50)
     assert found[3].counts.sum(axis=2) == pytest.approx(found[4].counts, abs=1.0)
-
-
-def test_coarse_one_ways_pool_fine_cells_and_leave_filtered_ones_out() -> None:
-    recode = {
-        "x": compress_attribute(
-            np.array([50, 60, 1, 80]), 5.0, AttributeBins(np.array([0, 0, 1, 2], np.int32)), Compression(filter=True)
-        )
-    }
-    (marginal,), (variance,) = sum_coarse_one_ways(recode)
-    assert marginal.counts.tolist() == [110, 80]
-    assert variance.tolist() == [50, 25]
 
 
 def test_one_ways_of_more_weight_keep_their_small_counts_where_noise_is_cut() -> None:
@@ -138,10 +118,6 @@ def test_a_noisy_triple_that_only_repeats_its_pairs_is_drawn_to_them() -> None:
         for s in (False, True)
     )
     assert np.abs(shrunk - pairs).sum() < 0.8 * np.abs(plain - pairs).sum()
-
-
-def test_a_total_lost_in_the_rounding_of_the_counts_is_no_error() -> None:
-    assert apply_norm_sub(np.array([100.0, -50.0, -50.0]), 1e-15).tolist() == [0.0, 0.0, 0.0]
 
 
 def faint_pairs(seed: int) -> tuple[list[Marginal], list[Marginal]]:

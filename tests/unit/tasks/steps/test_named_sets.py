@@ -46,29 +46,6 @@ def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> Non
     assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
 
 
-def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None:
-    binning = {
-        "a": AttributeBins(np.arange(9, dtype=np.int32), ((0, 8),), is_open=True),
-        "b": AttributeBins(np.arange(8, dtype=np.int32), ((0, 8),), is_open=True),
-        "c": AttributeBins(np.arange(2, dtype=np.int32)),
-    }
-    recode = {"a": make_recode([100.0] * 8 + [9_000.0]), "b": make_recode([100.0] * 8), "c": make_recode([400.0] * 2)}
-    thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
-    sets = [
-        measure_marginals.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
-        measure_marginals.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
-    ]
-    least = measure_marginals.count_wanted_codes(sets, recode, binning)
-    assert least == {"a": (3,), "b": (2,)}
-    queries = [Query((a,), len(r.estimate), 1, 200.0) for a, r in recode.items()]
-    answers = [r.estimate.astype(np.int64) for r in recode.values()]
-    compression = Compression(equal_mass=True, sigmas=0)
-    few = compress_domain(answers, queries, binning, compression)
-    more = compress_domain(answers, queries, binning, compression, {"a": (6,)})
-    assert few["a"].size == 2 and more["a"].size == 7  # null has a code of its own
-    assert few["b"].size == more["b"].size
-
-
 def test_a_pair_in_merged_codes_keeps_its_trend() -> None:
     """Many faint pairs say how strong trends are: one of merged codes is told from noise as one of plain codes is."""
     rng = np.random.default_rng(3)
@@ -156,3 +133,26 @@ def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
     named = [(frozenset(columns), 1.0)]
     (planned,) = measure_marginals.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
     assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)
+
+
+def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None:
+    binning = {
+        "a": AttributeBins(np.arange(9, dtype=np.int32), ((0, 8),), is_open=True),
+        "b": AttributeBins(np.arange(8, dtype=np.int32), ((0, 8),), is_open=True),
+        "c": AttributeBins(np.arange(2, dtype=np.int32)),
+    }
+    recode = {"a": make_recode([100.0] * 8 + [9_000.0]), "b": make_recode([100.0] * 8), "c": make_recode([400.0] * 2)}
+    thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
+    sets = [
+        measure_marginals.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
+        measure_marginals.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
+    ]
+    least = measure_marginals.count_wanted_codes(sets, recode, binning)
+    assert least == {"a": (3,), "b": (2,)}
+    queries = [Query((a,), len(r.estimate), 1, 200.0) for a, r in recode.items()]
+    answers = [r.estimate.astype(np.int64) for r in recode.values()]
+    compression = Compression(equal_mass=True, sigmas=0)
+    few = compress_domain(answers, queries, binning, compression)
+    more = compress_domain(answers, queries, binning, compression, {"a": (6,)})
+    assert few["a"].size == 2 and more["a"].size == 7  # null has a code of its own
+    assert few["b"].size == more["b"].size

@@ -45,14 +45,6 @@ def test_candidates_are_all_pairs_and_as_many_of_the_most_related_triples() -> N
     assert list_candidates(scores, DOMAIN, 1_000, triples=False) == PAIRS
 
 
-def test_what_has_no_score_is_no_candidate_nor_part_of_a_triple() -> None:
-    scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))
-    without_d = {pair: score for pair, score in scores.items() if "d" not in pair}
-    named = TargetWeights(named=((frozenset("abcd"), 2.0),))
-    found = list_candidates(without_d, DOMAIN, 1_000, triples=True, targets=named)
-    assert found == [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")]
-
-
 def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() -> None:
     scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))  # ab ac ad bc bd cd
     named = TargetWeights(named=((frozenset("acd"), 2.0),))
@@ -150,13 +142,6 @@ def test_a_target_has_more_of_the_budget() -> None:
         for targets in (TargetWeights(), TargetWeights(frozenset("d"), 5.0))
     )
     assert aimed["b", "c", "d"] > 1.2 * plain["b", "c", "d"]
-
-
-@pytest.mark.parametrize("remeasure", [True, False])
-def test_where_nothing_departs_the_one_ways_have_all(remeasure: bool) -> None:
-    for queries, scores in ((asked(), [0.0, -8.0, 1.0, 2.0]), ([], [])):
-        weights = reselect_cliques(queries, scores, known(), FINE, 0.5, 1, remeasure_one_ways=remeasure)
-        assert list(weights) == [(a,) for a in FINE.attributes]
 
 
 SIZES = Domain(("a", "b", "c", "d"), (2, 3, 4, 50))

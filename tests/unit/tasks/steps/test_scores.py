@@ -217,3 +217,11 @@ def test_triples_that_stand_out_are_measured_and_else_pairs_of_the_focus(score: 
     assert choose([score, 2 * score]) == [("a", "c", "y"), ("a", "b", "y")]
     assert choose([59.0, -59.0]) == [("b", "y"), ("a", "y")]  # three standard deviations are 60
     assert score_columns.choose_sets([], [], 400.0, ["y"], {}, RECODE) == [("a", "b")]
+
+
+def test_parts_are_halves_and_their_values_have_no_mean() -> None:
+    halves = score_columns.halve_attributes(RECODE, ORDERED)
+    assert [m.tolist() for m in halves.merges] == [[0, 0, 1, 1], [0, 1], [0], [0, 1]]
+    values = score_columns.compute_values(RECODE, halves)
+    assert values["a"].tolist() == [256, -256] and values["y"].tolist() == [85, -256]
+    assert max(int(np.abs(v).max()) for v in values.values()) <= score_columns.UNIT

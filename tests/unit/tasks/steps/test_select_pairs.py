@@ -1,4 +1,4 @@
-"""Which pairs are measured: DenseMarg read literally, by expected error, the tree, and what a further release lacks."""
+"""Which pairs and cliques are measured: greedily, by expected error, as a tree, combined, and what more is lacking."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from privsyn.tasks.estimation.expected_error import LEAST_GAIN, Departures
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.select_marginals import (
     LEAST_LACKING,
+    combine_cliques,
     find_spanning_tree,
     list_lacking,
     map_spent,
     select_by_expected_error,
     select_dense_marg,
     select_from_all_scores,
+    weigh,
 )
 
 
@@ -183,13 +185,67 @@ def test_no_other_tree_has_a_larger_sum(seed: int) -> None:
     assert sum(scores[(a, b)] for a, b in found) == pytest.approx(max(sum(scores[p] for p in t) for t in trees))
 
 
-def test_all_columns_are_linked_even_by_scores_below_zero() -> None:
-    assert len(find_spanning_tree(dict.fromkeys(EDGES, -3.0), DOMAIN)) == 4
+WIDE = Domain(tuple("abcdefg"), (4, 5, 3, 2, 6, 10, 100))
 
 
-def test_pairs_without_a_score_leave_a_forest_and_ties_go_to_the_first() -> None:
-    assert find_spanning_tree({("c", "d"): 1.0}, DOMAIN) == [("c", "d")]
-    assert find_spanning_tree({}, DOMAIN) == []
-    same = {("a", "b"): 1.0, ("b", "c"): 1.0, ("a", "c"): 1.0}
-    assert find_spanning_tree(same, DOMAIN) == [("a", "b"), ("a", "c")]
-    assert find_spanning_tree(dict(reversed(same.items())), DOMAIN) == [("a", "b"), ("a", "c")]
+def pairs(*edges: str) -> dict[tuple[str, str], float]:
+    return {(e[0], e[1]): 1.0 for e in edges}
+
+
+def test_a_triangle_becomes_one_clique_and_its_pairs_go() -> None:
+    assert combine_cliques(pairs("ab", "bc", "ac", "cd"), WIDE, 5_000) == [("a", "b", "c"), ("c", "d")]
+
+
+def test_gamma_bounds_the_cells_and_smaller_cliques_inside_are_found() -> None:
+    square = dict.fromkeys(combinations("abcd", 2), 1.0)
+    assert combine_cliques(square, WIDE, 4 * 5 * 3 * 2)[0] == ("a", "b", "c", "d")
+    smaller = combine_cliques(square, WIDE, 4 * 5 * 3 * 2 - 1)
+    assert all(WIDE.cells(c) < 120 for c in smaller)
+    assert max(len(c) for c in smaller) == 3
+    covered = {frozenset(p) for c in smaller for p in combinations(c, 2)}
+    assert covered == {frozenset(p) for p in square}
+
+
+def test_overlap_of_more_than_two_attributes_is_refused() -> None:
+    both = dict.fromkeys((*combinations("abcd", 2), *combinations("abce", 2)), 1.0)
+    taken = [c for c in combine_cliques(both, WIDE, 10_000) if len(c) > 2]
+    assert taken == [("a", "b", "c", "d"), ("a", "b", "e")]  # abce shares a, b, c; abe only a, b
+    covered = {frozenset(p) for c in combine_cliques(both, WIDE, 10_000) for p in combinations(c, 2)}
+    assert covered == {frozenset(p) for p in both}
+
+
+@pytest.mark.slow
+def test_a_dense_graph_of_binaries_ends() -> None:
+    """40 binary attributes, all pairs selected: 2^40 cliques, of which the public limits look at few."""
+    names = tuple(f"x{i:02d}" for i in range(40))
+    domain = Domain(names, (2,) * 40)
+    taken = combine_cliques(dict.fromkeys(combinations(names, 2), 1.0), domain, 64)
+    assert max(len(c) for c in taken) == 6
+    assert len({frozenset(p) for c in taken for p in combinations(c, 2)}) == 40 * 39 // 2
+
+
+FINE = Domain(WIDE.attributes, tuple(8 * size for size in WIDE.sizes))
+
+
+def test_weights_are_those_of_the_pairs_inside_or_equation_1() -> None:
+    given = {("a", "b"): 0.2, ("c", "b"): 0.3, ("a", "c"): 0.1, ("c", "d"): 0.4}
+    cliques = [("a", "b", "c"), ("c", "d")]
+    assert weigh(cliques, WIDE, FINE, given) == pytest.approx({cliques[0]: 0.6, cliques[1]: 0.4})
+    by_cells = {c: WIDE.cells(c) ** (2 / 3) for c in cliques}
+    assert weigh(cliques, WIDE, FINE, None) == by_cells
+
+
+def test_one_ways_again_take_their_share_after_the_cliques() -> None:
+    weighed = weigh([("c", "d")], WIDE, FINE, {("c", "d"): 0.7})
+    assert next(iter(weighed)) == ("c", "d")
+    assert weighed["c", "d"] == pytest.approx(0.7)
+    ones = {c: w for c, w in weighed.items() if len(c) == 1}
+    assert sum(ones.values()) == pytest.approx(0.3)
+    assert ones["b",] / ones["a",] == pytest.approx((FINE.size("b") / FINE.size("a")) ** (2 / 3))
+
+
+def test_the_higher_score_goes_first_among_equal_sizes() -> None:
+    scored = dict.fromkeys(combinations("abcd", 2), 1.0)
+    scored["c", "d"] = scored["b", "d"] = 50.0
+    first = combine_cliques(scored, WIDE, 60)[0]
+    assert first == ("b", "c", "d")

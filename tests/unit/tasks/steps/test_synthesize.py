@@ -161,16 +161,6 @@ def test_rows_of_every_component_but_the_first_are_put_in_a_new_order(method: st
     assert moved.mean() > 0.5
 
 
-def test_a_component_is_the_same_whatever_the_others_are(method: str) -> None:
-    true = draw_related_table(DOMAIN, 3_000)
-    first = synthesize(
-        count_marginals(true, [("a", "b"), ("wide", "d")]), DOMAIN, GUM(method=method, iterations=4), 3_000
-    )
-    second = synthesize(count_marginals(true, [("a", "b")]), DOMAIN, GUM(method=method, iterations=4), 3_000)
-    np.testing.assert_array_equal(first.column("a"), second.column("a"))
-    np.testing.assert_array_equal(first.column("b"), second.column("b"))
-
-
 @pytest.mark.parametrize("rows", [0, 1, 2, 7])
 def test_few_rows(rows: int, method: str) -> None:
     made = synthesize(count_marginals(draw_related_table(DOMAIN, 20_000), CLIQUES), DOMAIN, GUM(method=method), rows)

@@ -17,7 +17,6 @@ from privsyn.tasks.synthesis.implied_pairs import (
     compute_row_factor,
     list_missing_pairs,
 )
-from privsyn.tasks.synthesis.shards import plan_shards
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 6))
 
@@ -69,15 +68,6 @@ def test_a_pair_that_was_not_measured_is_closer_to_what_the_measured_ones_imply(
             wanted = next(m.counts for m in marginals if m.attributes == pair)
             assert np.abs(count(made, pair) - wanted).sum() < 0.01 * rows  # what was measured is not given up for it
     assert errors[1] < 0.8 * errors[0]
-
-
-def test_shards_follow_the_measured_marginals_alone() -> None:
-    marginals, _ = chain(3_000)
-    for shard in plan_shards(3_000, Synthesis(shard_rows=1_000)):
-        plain, more = (
-            synthesize(marginals, DOMAIN, Synthesis(oversample=o), shard.rows, 1, None, shard) for o in (1, 4)
-        )
-        assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
 
 
 def pair(a: str, b: str, strength: float, shape: tuple[int, int] = (2, 2)) -> Marginal:

@@ -106,15 +106,3 @@ def test_what_is_related_to_nothing_has_no_order_or_fine_codes_of_its_own_is_lef
     assert _draw(model, table) == {}
     model, table = _fit(_draw_normal(0.7), FINE, ("a", "b", "c"))
     assert _draw(model, table) == {}
-
-
-def test_null_takes_no_part_and_nothing_goes_wrong_at_the_edges() -> None:
-    values = _draw_normal(0.95)
-    values["a"][::5] = np.nan
-    values["d"] = values["a"] + 1e-9 * values["c"]
-    model, table = _fit(values, 2, ("a", "b", "c", "d"))
-    places = _draw(model, table)
-    assert {"a", "b", "d"} <= set(places)
-    assert all(np.isfinite(p).all() and (p >= 0).all() and (p < 1).all() for p in places.values())
-    empty = CodeTable(table.domain, tuple(table.column(a)[:0] for a in table.domain.attributes))
-    assert all(p.size == 0 for p in _draw(model, empty).values())

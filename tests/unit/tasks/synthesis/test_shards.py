@@ -1,6 +1,10 @@
+"""Shards of a table, and streams that are cut where parts end and read ahead."""
+
 from __future__ import annotations
 
 import itertools
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +13,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.blocks import ALL_LEFT, cut_batches
+from privsyn.tasks.kernels.blocks import ALL_LEFT, cut_batches, read_ahead
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.steps.synthesize import refine_shard, synthesize
@@ -149,3 +153,45 @@ def test_what_shards_lack_is_what_their_counts_say() -> None:
     np.testing.assert_array_equal(count_all_parts() + left[0], wanted_rows)
     assert np.abs(wanted_rows - np.concatenate([m.counts.ravel() for m in targets()])).max() <= 1
     assert measure_residuals(left) < measure_residuals(add_residuals(lacking))
+
+
+def test_the_next_item_is_made_while_one_is_used() -> None:
+    made = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        made.set()
+        yield 2
+
+    stream = read_ahead(numbers(), 2)
+    assert next(stream) == 1
+    assert made.wait(10)
+    assert list(stream) == [2]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_items_come_in_order_and_an_error_in_its_place(threads: int) -> None:
+    def numbers() -> Iterator[int]:
+        yield from range(5)
+        raise ValueError("the sixth")
+
+    found = []
+    with pytest.raises(ValueError, match="the sixth"):
+        for number in read_ahead(numbers(), threads):
+            found.append(number)
+    assert found == list(range(5))
+
+
+def test_on_one_thread_nothing_is_made_ahead() -> None:
+    asked = []
+    stream = read_ahead((asked.append(i) or i for i in range(3)), 1)
+    assert next(stream) == 0
+    assert asked == [0]
+
+
+def test_a_stream_that_is_left_early_ends_its_thread() -> None:
+    before = threading.active_count()
+    stream = read_ahead(iter(range(100)), 2)
+    assert next(stream) == 0
+    stream.close()
+    assert threading.active_count() == before

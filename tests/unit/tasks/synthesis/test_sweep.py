@@ -52,14 +52,6 @@ def test_exact_marginals_in_almost_exact_marginals_out() -> None:
         assert wrong_rows(made, true, (attribute,)) < 0.0005 * true.rows
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 30])
-def test_small_targets_on_a_tree_are_met_exactly(rows: int) -> None:
-    true = draw_related_table(DOMAIN, rows)
-    made = synthesize(count_marginals(true, [("a", "b"), ("b", "c"), ("c", "d")]), DOMAIN, SWEEP, rows)
-    for clique in [("a", "b"), ("b", "c"), ("c", "d"), ("wide",), ("one",)]:
-        assert wrong_rows(made, true, clique) == 0
-
-
 def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
     true = draw_related_table(DOMAIN, 150_000)
     settings = Synthesis(method="sweep", sweeps=4, seed=11)
@@ -105,21 +97,6 @@ def pair(a: str, b: str, strength: float, rows: float = 1_000.0) -> Marginal:
     """Two binary attributes, even one-ways, equal in a share (1 + strength) / 2."""
     same, other = rows * (1 + strength) / 4, rows * (1 - strength) / 4
     return Marginal((a, b), np.array([[same, other], [other, same]]))
-
-
-def test_the_order_follows_the_maximum_spanning_forest() -> None:
-    # Strengths: bc .9, ab .6, ac .5 (left out: a hangs on b), de .3 on its own, f in nothing.
-    domain = Domain.of(dict.fromkeys("abcdef", 2))
-    pairs = [pair("a", "b", 0.6), pair("b", "c", 0.9), pair("a", "c", 0.5), pair("d", "e", 0.3)]
-    order = [(a, None if given is None else given.attributes) for a, given in order_drawing(pairs, domain)]
-    assert order == [
-        ("b", None),
-        ("c", ("b", "c")),
-        ("a", ("a", "b")),
-        ("d", None),
-        ("e", ("d", "e")),
-        ("f", None),
-    ]
 
 
 def test_a_clique_gives_an_attribute_all_of_its_drawn_ones() -> None:
@@ -184,14 +161,6 @@ def test_the_settled_start_does_not_depend_on_the_number_of_threads() -> None:
     true = tied_table(70_000)
     for one, three in zip(start(true), start(true, threads=3), strict=True):
         np.testing.assert_array_equal(one, three)
-
-
-def test_columns_that_follow_from_others_do() -> None:
-    true = tied_table()
-    made = synthesize(measure_tied(true), TIED, Synthesis(seed=3), true.rows)
-    for parent, child in (("place", "region"), ("hour", "shift")):
-        assert count(made, (parent, child))[count(true, (parent, child)) == 0].sum() < 0.003 * true.rows
-    assert wrong(list(made.columns), true) < 0.01
 
 
 def test_rows_keep_to_rules_from_the_start() -> None:
