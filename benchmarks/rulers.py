@@ -63,7 +63,6 @@ from benchmarks.relations import (
     release_in_memory,
     run_binned,
     run_cut,
-    run_ours,
 )
 from benchmarks.rulers_worker import NOT_INSTALLED
 from benchmarks.rules import RULES, rules_of
@@ -190,6 +189,13 @@ def read_report(folder: Path) -> tuple[dict[str, float], str]:
     return {**figures, "pearson": mean(pairs), "largest_pearson": max(pairs)}, check
 
 
+def time_release(public: PublicTable, spec: ReleaseSpec, seed: int) -> tuple[pa.Table, float, float]:
+    """Return the rows of a release of ours, and its wall and CPU seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = release_in_memory(public, spec, seed)
+    return made, time.perf_counter() - wall, time.process_time() - cpu
+
+
 def run_sdnist(store: Store, seeds: int) -> None:
     """Make the runs of SDNist's report that are not there yet; the samples are read from the clone."""
     source = Path(os.environ["SDNIST_SOURCE"])
@@ -202,9 +208,9 @@ def run_sdnist(store: Store, seeds: int) -> None:
     for method, epsilon, seed in wanted:
         if store.has(method, release, SUBSET, epsilon, seed):
             continue
-        wall, cpu = time.perf_counter(), time.process_time()
-        made = public.table if method == REAL else release_in_memory(public, nist_spec(public, method, epsilon), seed)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        made, wall, cpu = public.table, 0.0, 0.0
+        if method != REAL:
+            made, wall, cpu = time_release(public, nist_spec(public, method, epsilon), seed)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write_nist_data(source, folder / "data")
@@ -253,8 +259,9 @@ def list_sdnist(store: Store) -> Iterator[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
-TABLES = ("adult", "ma2019", "national2019")
-"""Tables of the other rulers; ma2019 took no part in any choice."""
+TEN_COLUMNS = "national2019, ten columns"
+TABLES = ("adult", "ma2019", "national2019", TEN_COLUMNS)
+"""Tables of the other rulers; ma2019 took no part in any choice.  AIM ends on the last one, which is SDNist's."""
 METHODS = {
     "privsyn": "PrivSyn Flows",
     "copula-sdv": "Gaussian copula of SDV, no privacy",
@@ -268,11 +275,11 @@ METHODS = {
 }
 """Method of these reports -> what it is called, in the order in which they are run."""
 TUNED = {
-    "mst-dpmm": (("priv-tree", 16), ("priv-tree", 64), ("uniform", 16), ("uniform", 64)),
-    "mst-dpsynth": (("own", 16), ("own", 64), ("drawn", 16), ("drawn", 32), ("drawn", 64)),
-    "mst-opendp": ((EQUAL, 16), (EQUAL, 64), (DOUBLING, 16), (DOUBLING, 32)),
+    "mst-dpmm": (("priv-tree", 64), ("priv-tree", 16), ("uniform", 64), ("uniform", 16)),
+    "mst-dpsynth": (("drawn", 32), ("drawn", 16), ("drawn", 64), ("own", 16), ("own", 64)),
+    "mst-opendp": ((DOUBLING, 16), (DOUBLING, 32), (EQUAL, 16), (EQUAL, 64)),
 }
-"""Method -> kinds and numbers of bins beside its own, of which the page shows those that score best.
+"""Method -> kinds and numbers of bins beside its own, of which the page shows those that score best; by Adult's scores.
 
 Those of dpsynth are of equal mass; "drawn": values are drawn inside a bin, and not its middle.
 """
@@ -282,12 +289,12 @@ def make_table(
     public: PublicTable, method: str, epsilon: float, seed: int, bins: tuple[str, int] | None, limits: Limits
 ) -> tuple[Any, ...]:
     """Return the rows that a method makes, and its wall and CPU seconds."""
-    with tempfile.TemporaryDirectory() as name:
-        if method in {*BINNED, *OF_VALUES}:
+    if method in CUT:
+        return run_cut(public, method, epsilon, seed, bins, limits)[:3]
+    if method in {*BINNED, *OF_VALUES}:
+        with tempfile.TemporaryDirectory() as name:
             return run_binned(public, method, epsilon, seed, Path(name) / "log", bins=bins, limits=limits)[:3]
-        if method in CUT:
-            return run_cut(public, method, epsilon, seed, bins, limits)[:3]
-        return run_ours(public, method, epsilon, seed, None, Path(name) / "log")[:3]
+    return time_release(public, public.spec(epsilon), seed)
 
 
 def as_real(public: PublicTable, made: pa.Table) -> pa.Table:
@@ -332,7 +339,7 @@ def run_rulers(store: Store, asked: argparse.Namespace) -> None:
     if "synmeter" in rulers:
         ways.append((REAL, None, 0))
     for (method, bins, seed), table in product(ways, asked.tables):
-        public = load_table(table, None)
+        public = nist_table() if table == TEN_COLUMNS else load_table(table, None)
         stored = method if bins is None else f"{method}, {bins[1]} {bins[0]}"
         if public is None or any(run.outcome != "done" for run in list_runs(store, stored, table, 1.0)):
             continue
@@ -365,17 +372,19 @@ def run_rulers(store: Store, asked: argparse.Namespace) -> None:
 
 def list_two_tables(store: Store, ruler: str) -> Iterator[str]:
     """Yield the table of a ruler: a line a method, and one of its best bins where others were tried."""
-    yield "| | " + " | CPU s | ".join(TABLES) + " | CPU s |"
-    yield "|---|" + "---|---|" * len(TABLES)
-    named = METHODS
+    named, shown = METHODS, TABLES
     if ruler == "synmeter":  # what made no rows is said by SDMetrics' table
-        done = {run.method for run in store.runs.values() if TWO_TABLES[ruler] in run.figures}
-        named = {method: title for method, title in ({REAL: "other real rows"} | METHODS).items() if method in done}
+        done = [run for run in store.runs.values() if TWO_TABLES[ruler] in run.figures]
+        methods = {run.method for run in done}
+        named = {m: title for m, title in ({REAL: "other real rows"} | METHODS).items() if m in methods}
+        shown = tuple(table for table in TABLES if table in {r.table for r in done})
+    yield "| | " + " | CPU s | ".join(shown) + " | CPU s |"
+    yield "|---|" + "---|---|" * len(shown)
     for method, title in named.items():
         tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
-        tuned = [table for table in TABLES if any(has_result(store, ruler, name, table) for name in tried)]
-        for names, head, tables in (([method], title, TABLES), ([method, *tried], f"{title}, tuned bins", tuned)):
-            cells = [describe_best(store, ruler, names, table) if table in tables else " | " for table in TABLES]
+        tuned = [table for table in shown if any(has_result(store, ruler, name, table) for name in tried)]
+        for names, head, tables in (([method], title, shown), ([method, *tried], f"{title}, tuned bins", tuned)):
+            cells = [describe_best(store, ruler, names, table) if table in tables else " | " for table in shown]
             if any(cell != " | " for cell in cells):
                 yield f"| {head} | " + " | ".join(cells) + " |"
 
@@ -409,7 +418,9 @@ def describe_best(store: Store, ruler: str, names: Sequence[str], table: str) ->
     else:
         shown = [shorten(scores[s], 3) if s in scores else "" for s in SYNMETER]
         text = f"({', '.join(shown)})"
-    return f"{shorten(means[best], 3)}{spread} {text}{bins} | " + (f"{mean(seconds):.0f}" if seconds else "")
+    spent = mean(seconds) if seconds else 0.0
+    cpu = f"{spent:.{0 if spent >= 1 else 1}f}" if seconds else ""
+    return f"{shorten(means[best], 3)}{spread} {text}{bins} | {cpu}"
 
 
 def write_pages(store: Store) -> None:
