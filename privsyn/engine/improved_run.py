@@ -140,6 +140,9 @@ def read_earlier_keys(
     steps = tuple(takewhile(lambda step: step.name in keys, plan.steps))
     if not steps:
         raise RequestError(f"{run} has no step of this release", "Improve another run", FIELD)
+    taken = {step.name for step in steps}
+    if any(name not in taken and ledger.state(store.dataset, str(key)) == "spent" for name, key in keys.items()):
+        raise RequestError(f"{run} was made by steps of another version", "Improve it with that version", FIELD)
     last = (records.load_as(f"generations-{keys[steps[0].name]}", CounterRecord) or CounterRecord(last=0)).last
     _check_keys(_KeyInputs(plan, steps, fingerprint, noise), keys, last, run)
     for step in steps:

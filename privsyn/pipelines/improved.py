@@ -107,7 +107,7 @@ def _choose_more(n: int) -> Step:
         reads=(KnowledgePart.TARGETS,),
         inherits=(KnowledgePart.KNOWN_COLUMNS,),
         run=partial(_select_more, n),
-        version=SELECT_PAIRS.version + COMBINE_CLIQUES.version,
+        version=SELECT_PAIRS.version + COMBINE_CLIQUES.version + 1,
         words="all releases' noisy scores together say what to measure more",
     )
 

@@ -25,7 +25,6 @@ from privsyn.specs import messages
 from privsyn.specs.messages import KINDS, drop_table, format_place, get_model, suggest_name
 from privsyn.specs.public_files import with_public_inputs
 from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
-from privsyn.storage.released_files import NOT_KNOWN
 
 SECTION = "defaults"
 
@@ -232,13 +231,25 @@ def _validate(document: Document, folder: Path | None = None) -> ReleaseSpec:
     if todos:
         raise messages.make_todos_error(todos, document.lines)
     document = with_defaults(document)[0]
-    if folder is not None:
-        for section, name, field in [place for path in PLACES for place in _iterate_places(document.content, path)]:
-            section[name] = _resolve(section, name, field, folder)
+    faults = [] if folder is None else _place_files(document.content, folder)
     try:
-        return ReleaseSpec.model_validate(document.content)
+        spec = ReleaseSpec.model_validate(document.content)
     except ValidationError as error:
         raise messages.request_error(messages.from_validation(error, document.lines)) from None
+    for fault in faults:  # after the faults of the spec itself, which have lines
+        raise fault
+    return spec
+
+
+def _place_files(content: dict[str, Any], folder: Path) -> list[RequestError]:
+    """Make the places of files in ``content`` absolute, and return the faults of those that cannot be."""
+    faults = []
+    for section, name, field in [place for path in PLACES for place in _iterate_places(content, path)]:
+        try:
+            section[name] = _resolve(section, name, field, folder)
+        except RequestError as fault:
+            faults.append(fault)
+    return faults
 
 
 def _iterate_places(
@@ -254,7 +265,7 @@ def _iterate_places(
             yield from _iterate_places(entry, tuple(inner), (*before, key if isinstance(key, int) else str(key)))
     elif inner and isinstance(section, dict):
         yield from _iterate_places(section.get(name), tuple(inner), (*before, name))
-    elif isinstance(section, dict) and isinstance(section.get(name), str) and section[name] not in ("", NOT_KNOWN):
+    elif isinstance(section, dict) and isinstance(section.get(name), str) and section[name]:
         yield section, name, format_place((*before, name))
 
 

@@ -169,8 +169,17 @@ def more_people(spec: ReleaseSpec) -> None:
     pq.write_table(people(2_001), spec.data)
 
 
+def rename_a_look(run: str) -> None:
+    """Change the run's note as if a version that named one look otherwise had written it."""
+    path = Settings().private_root / "runs" / run / "run.json"
+    note = json.loads(path.read_text())
+    note["keys"]["earlier_name"] = note["keys"].pop("measure_marginals")
+    path.write_text(json.dumps(note))
+
+
 REFUSED: dict[str, tuple[Callable[[ReleaseSpec, str], Any], str]] = {
     "changed data": (lambda spec, run: (more_people(spec), improve(run, 0.5)), "has changed since people-"),
+    "other looks": (lambda spec, run: (rename_a_look(run), improve(run, 0.5)), "by steps of another version"),
     "an unknown run": (lambda spec, run: improve("people-0", 0.5), "there is no run 'people-0'"),
     "an odd name": (lambda spec, run: improve("../people", 0.5), "not a valid file name"),
     "no budget": (lambda spec, run: improve(run, 0.0), "above 0"),

@@ -17,6 +17,7 @@ from privsyn.specs.messages import from_validation
 from privsyn.specs.spec_file import load_any_spec, load_spec, override_options, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.commands import privsyn
+from tests.support.specs import PEOPLE_YAML
 
 HEAD = """\
 dataset: demo
@@ -414,3 +415,17 @@ def test_listed_digits_that_yaml_1_1_takes_for_text_are_text() -> None:
     ):
         with pytest.raises(RequestError, match="leading zero"):
             parse_yaml(f"a: {{{wrong}}}", "x")
+
+
+def test_a_wrong_place_is_told_after_the_faults_of_the_spec(tmp_path: Path) -> None:
+    path = tmp_path / "people.yaml"
+    path.write_text(
+        PEOPLE_YAML.replace("data: people.parquet", "data: foo://x").replace("{records_per_person: 1}", "5")
+    )
+    with pytest.raises(RequestError) as refused:
+        load_spec(path)
+    assert refused.value.field == "unit" and refused.value.line == 3
+    path.write_text(PEOPLE_YAML.replace("data: people.parquet", "data: foo://x"))
+    with pytest.raises(RequestError) as refused:
+        load_spec(path)
+    assert refused.value.field == "data"
