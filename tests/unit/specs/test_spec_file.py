@@ -419,13 +419,12 @@ def test_listed_digits_that_yaml_1_1_takes_for_text_are_text() -> None:
 
 def test_a_wrong_place_is_told_after_the_faults_of_the_spec(tmp_path: Path) -> None:
     path = tmp_path / "people.yaml"
-    path.write_text(
-        PEOPLE_YAML.replace("data: people.parquet", "data: foo://x").replace("{records_per_person: 1}", "5")
-    )
+    wrong_place = PEOPLE_YAML.replace("data: people.parquet", "data: foo://x")
+    path.write_text(wrong_place.replace("{records_per_person: 1}", "5"))
     with pytest.raises(RequestError) as refused:
         load_spec(path)
     assert refused.value.field == "unit" and refused.value.line == 3
-    path.write_text(PEOPLE_YAML.replace("data: people.parquet", "data: foo://x"))
+    path.write_text(wrong_place)
     with pytest.raises(RequestError) as refused:
         load_spec(path)
     assert refused.value.field == "data"
