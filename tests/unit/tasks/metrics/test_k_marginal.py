@@ -12,7 +12,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import k_marginal
 from privsyn.tasks.metrics.k_marginal import compute_group_k_marginal, compute_k_marginal_score
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
-from privsyn.tasks.metrics.pie_chart import score_pie_charts
+from privsyn.tasks.metrics.pie_chart import denoise, score_pie_charts
 from tests.support.code_tables import draw_table
 
 DOMAIN = Domain.of({"a": 4, "place": 6, "b": 3, "year": 2, "c": 5})
@@ -152,3 +152,11 @@ def test_any_three_attributes_in_any_order() -> None:
     assert plain[0, 0] < plain[0, 1] == 1.0
     with pytest.raises(ValueError, match="three different"):
         score_pie_charts(real, synthetic, "time", "time", "kind")
+
+
+def test_small_slices_are_left_out_of_each_table() -> None:
+    """4 of 100 is below 5 %, 5 of 100 and 7 of 140 are not (also in floating point)."""
+    assert denoise(np.array([96, 4])).tolist() == [96, 0]
+    assert denoise(np.array([[95, 5], [133, 7], [0, 0]])).tolist() == [[95, 5], [133, 7], [0, 0]]
+    assert scored([96, 4], [97, 3])[:3] == pytest.approx((1.0, 0.0, 0.0), abs=1e-4)
+    assert scored([96, 4], [95, 5])[2] == 0.2

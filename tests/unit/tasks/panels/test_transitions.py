@@ -10,7 +10,7 @@ from privsyn.tasks.panels import transition_codes
 from privsyn.tasks.panels.gaps import Gaps
 from privsyn.tasks.panels.link_rows import Places, draw_codes, fit_to_shares
 from privsyn.tasks.panels.transition_codes import refine_weights
-from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves
+from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves, project_to_sum
 
 SHARES = np.array([0.5, 0.3, 0.2])
 
@@ -124,3 +124,10 @@ def test_the_model_of_moves_has_the_sums_and_the_correlation_of_the_counts() -> 
     found = model_moves(near, rows, rows, 3)
     np.testing.assert_allclose(found.sum(axis=1), rows, rtol=1e-3)
     assert found[0, 0] > found[0, 1] > found[0, 2]
+
+
+def test_projection_keeps_the_sum_and_cuts_what_is_negative() -> None:
+    found = project_to_sum(np.array([5.0, -1.0, 0.2]), 4.0)
+    assert found.sum() == pytest.approx(4.0)
+    assert (found >= 0).all()
+    assert project_to_sum(np.array([1.0, 2.0]), 0.0).tolist() == [0.0, 0.0]
