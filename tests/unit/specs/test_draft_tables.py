@@ -223,3 +223,11 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
     alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
     with pytest.raises(RequestError, match="sites has no key of a table before it"):
         draft_tables(alone)
+
+
+def test_households_have_roles_and_their_own_promise() -> None:
+    made = draft_tables(make_members(20))
+    assert parse_yaml(made.text, "the draft").content["unit"] == {"household_id": "hid"}
+    members = read(made.text)["members"]
+    assert (members["key"], members["order"], members["max"]) == ("pid", "role", 8)
+    assert parse_spec(fill_tables(made.text)).unit.household_id == "hid"

@@ -319,3 +319,9 @@ def test_labels_of_cells_beside_a_single_value_say_so(decimals: dict[str, int]) 
     labels = plan(make_spec({"x": column}, mechanism=equal_cells)).codecs[0].labels()
     assert labels[0] == "0" and labels[1].startswith("(0, ") and labels[-1] == "1000"
     assert labels[2].startswith("[") and not any("e-" in label for label in labels)
+
+
+def test_booleans_of_every_source_type() -> None:
+    assert encode({"kind": "boolean"}, pa.array([True, False, None])) == ([1, 0, 0], {"null": 1})
+    assert encode({"kind": "boolean"}, pa.array(["TRUE", " no", "1", "maybe"])) == ([1, 0, 1, 0], {"unparseable": 1})
+    assert there_and_back({"kind": "boolean", "nullable": True}, pa.array([1, 0, 7, None])) == [True, False, None, None]

@@ -19,6 +19,7 @@ from privsyn.tasks.estimation.recode import (
     Recode,
     are_worth_joining,
     build_coarse_domain,
+    combine_by_levels,
     compress_attribute,
     count_codes,
     make_levels_agree,
@@ -258,3 +259,10 @@ def test_counts_agree_level_by_level_and_are_the_least_squares() -> None:
     rows = [np.eye(8) / 3.0, (np.arange(2)[:, None] == STATE) / 5.0, (np.arange(4)[:, None] == COUNTY) / 2.0]
     wanted = np.concatenate([streets / 3.0, states / 5.0, counties / 2.0])
     assert np.allclose(found, np.linalg.lstsq(np.vstack(rows), wanted, rcond=None)[0])
+
+
+def test_few_values_share_a_code_with_their_county_else_with_their_state() -> None:
+    counts = np.array([90.0, 5, 30, 30, 9, 20, 15, 20])
+    shared = combine_by_levels(counts, counts < 50, 50.0, [STATE, COUNTY])
+    assert shared.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1]
+    assert (combine_by_levels(counts, counts < 50, 50.0, []) == -1).all()

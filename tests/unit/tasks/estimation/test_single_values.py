@@ -117,3 +117,8 @@ def test_a_bin_that_stands_out_takes_nothing_from_noise_below_zero() -> None:
     weights = weigh_inside(np.array([-4.0, 100.0, 4.0, 5.0]), 1.0, FOUR, THREE_AND_ONE)
     assert weights[0] == 0
     assert weights[1] == pytest.approx(0.98)
+
+
+def test_residuals_no_larger_than_the_noise_are_spread_evenly() -> None:
+    weights = weigh_inside(np.array([99.0, 100.0, 101.0, 5.0]), 50.0, FOUR, THREE_AND_ONE)
+    assert weights == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1.0])

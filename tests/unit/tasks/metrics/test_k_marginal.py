@@ -10,7 +10,7 @@ from scipy.spatial.distance import jensenshannon
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import marginal_distance
-from privsyn.tasks.metrics.by_place import score_pie_charts
+from privsyn.tasks.metrics.by_place import denoise, score_pie_charts
 from privsyn.tasks.metrics.marginal_distance import (
     average_l1,
     compute_group_k_marginal,
@@ -157,3 +157,11 @@ def test_any_three_attributes_in_any_order() -> None:
     assert plain[0, 0] < plain[0, 1] == 1.0
     with pytest.raises(ValueError, match="three different"):
         score_pie_charts(real, synthetic, "time", "time", "kind")
+
+
+def test_small_slices_are_left_out_of_each_table() -> None:
+    """4 of 100 is below 5 %, 5 of 100 and 7 of 140 are not (also in floating point)."""
+    assert denoise(np.array([96, 4])).tolist() == [96, 0]
+    assert denoise(np.array([[95, 5], [133, 7], [0, 0]])).tolist() == [[95, 5], [133, 7], [0, 0]]
+    assert scored([96, 4], [97, 3])[:3] == pytest.approx((1.0, 0.0, 0.0), abs=1e-4)
+    assert scored([96, 4], [95, 5])[2] == 0.2

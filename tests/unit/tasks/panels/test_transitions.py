@@ -10,7 +10,7 @@ from privsyn.tasks.panels import transition_codes
 from privsyn.tasks.panels.gaps import Gaps
 from privsyn.tasks.panels.link_rows import Places, draw_codes, fit_to_shares
 from privsyn.tasks.panels.transition_codes import refine_weights
-from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves
+from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves, project_to_sum
 
 SHARES, APART = np.array([0.5, 0.3, 0.2]), np.ones(3)
 
@@ -159,3 +159,10 @@ def test_a_relation_is_fitted_to_other_shares_and_keeps_its_association() -> Non
     np.testing.assert_allclose(found.sum(axis=0), [50, 50], rtol=1e-4)
     odds = found[0, 0] * found[1, 1] / (found[0, 1] * found[1, 0])
     assert odds == pytest.approx(16.0, rel=1e-3)
+
+
+def test_projection_keeps_the_sum_and_cuts_what_is_negative() -> None:
+    found = project_to_sum(np.array([5.0, -1.0, 0.2]), 4.0)
+    assert found.sum() == pytest.approx(4.0)
+    assert (found >= 0).all()
+    assert project_to_sum(np.array([1.0, 2.0]), 0.0).tolist() == [0.0, 0.0]

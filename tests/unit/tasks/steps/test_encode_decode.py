@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from privsyn.tasks.kernels.small_kernels import hash_texts
 from privsyn.tasks.panels.choose_rows import RowsOfPersons, find_kept_rows
 from privsyn.tasks.steps import decode as decode_step
 from privsyn.tasks.steps import encode as encode_step
+from privsyn.tasks.steps.decode_linked import _Decoder
 from privsyn.tasks.steps.encode import encode
 from tests.support.specs import make_spec
 
@@ -135,3 +137,13 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
     assert ages != sorted(ages)
     assert table.equals(decode(codes, recode, encoding, order, seed=5))
     assert not table.equals(decode(codes, recode, encoding, order, seed=6))
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_with_the_same_missing_values_are_alike() -> None:
+    """A column of categories comes as a dictionary, whose nulls are no numbers."""
+    columns = {"a": pa.array(["x", None, "y", None]).dictionary_encode(), "b": pa.array([1, None, 1, 2])}
+    alike = _Decoder._number_donor_groups(SimpleNamespace(_number=np.zeros(4)), columns, ["a"])  # type: ignore[arg-type]
+    assert alike.tolist() == [0, 2, 1, 2]
+    both = _Decoder._number_donor_groups(SimpleNamespace(_number=np.zeros(4)), columns, ["a", "b"])  # type: ignore[arg-type]
+    assert len(set(both.tolist())) == 4

@@ -175,3 +175,10 @@ def test_the_shares_of_all_rounds_are_the_whole_and_grow_as_said(rounds: int, an
 def test_what_the_noise_of_the_distances_may_have_made_is_no_reason() -> None:
     chosen = [choose_worst_marginals(FOUR[:2], [100.0, 50.0], noise, SIZES, 2, RHO, 1) for noise in (10.0, 22.0, 50.0)]
     assert chosen == [FOUR[:2], FOUR[:1], []]
+
+
+def test_weights_are_sizes_times_those_of_targets() -> None:
+    cliques, distances = [("a", "b"), ("a", "b", "c")], [100.0, 85.0]  # less 4.8 and 19.1
+    assert choose_worst_marginals(cliques, distances, 0.0, SIZES, 1, RHO, 1) == [("a", "b", "c")]  # 190.4 against 197.6
+    focus = TargetWeights(named=((frozenset({"a", "b"}), 2.0),))
+    assert choose_worst_marginals(cliques, distances, 0.0, SIZES, 1, RHO, 1, focus) == [("a", "b")]

@@ -249,3 +249,8 @@ def test_the_higher_score_goes_first_among_equal_sizes() -> None:
     scored["c", "d"] = scored["b", "d"] = 50.0
     first = combine_cliques(scored, WIDE, 60)[0]
     assert first == ("b", "c", "d")
+
+
+def test_negative_scores_are_never_taken_and_a_huge_budget_takes_every_positive_one() -> None:
+    chosen = select_dense_marg([5.0, -5.0, 0.5, 0.0], [4, 4, 4, 4], rho=1e12)
+    assert {c.index for c in chosen} == {0, 2}

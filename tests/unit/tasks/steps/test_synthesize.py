@@ -260,3 +260,10 @@ def test_shuffle_is_uniform_over_orders() -> None:
         orders[tuple(values.tolist())] = orders.get(tuple(values.tolist()), 0) + 1
     assert len(orders) == 6
     assert max(abs(n - 1_000) for n in orders.values()) < 150
+
+
+def test_marginals_without_counts_are_uniform(method: str) -> None:
+    domain = Domain.of({"a": 2, "b": 5})
+    zeros = [Marginal(c, np.zeros(domain.shape(c))) for c in [("a",), ("b",), ("a", "b")]]
+    made = synthesize(zeros, domain, GUM(method=method), 1_000)
+    np.testing.assert_allclose(count(made, ("a", "b")), 100, atol=2)

@@ -8,13 +8,14 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.counting import count
+from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis.implied_pairs import (
     MOST_CELLS,
     MOST_ROWS,
     choose_strongest,
     compute_row_factor,
+    imply_pairs,
     list_missing_pairs,
 )
 
@@ -80,3 +81,10 @@ def test_each_attribute_keeps_its_strongest_pairs_in_their_order() -> None:
     pairs = [pair("a", "b", 1), pair("a", "c", 9, (2, 3)), pair("a", "d", 5), pair("b", "c", 0), pair("c", "d", 30)]
     assert [m.attributes for m in choose_strongest(pairs, 1)] == [("a", "b"), ("a", "c"), ("c", "d")]
     assert choose_strongest(pairs, 3) == pairs and choose_strongest([]) == []
+
+
+def test_counts_are_scaled_to_the_marginals_total() -> None:
+    made = CodeTable(Domain.of({"a": 2, "b": 2}), (np.array([0, 0, 1, 1], np.uint8), np.array([0, 1, 1, 1], np.uint8)))
+    (pair,) = imply_pairs(made, [("a", "b")], 10.0, 3.0, 1)
+    assert pair.counts.tolist() == [[2.5, 2.5], [0.0, 5.0]]
+    assert pair.sigma == pytest.approx((36 + 2.5**2) ** 0.5)  # a mean cell holds 1 row, 2.5 records, give or take 1
