@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from privsyn.answers import counted
+from privsyn.answers import counted, persons
 from privsyn.answers.cells import ColumnCells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.counted import _bound_shares, answer_counts, answer_means, answer_shares
 from privsyn.answers.number_columns import answer_correlations, answer_quantiles
+from privsyn.answers.persons import TransitionShares
 from privsyn.answers.question import Question, estimate_best_linear
 from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
 from privsyn.answers.simulated import answer_function, answer_regression
@@ -437,3 +438,21 @@ def test_wide_bounds_leave_the_estimate_of_a_mean(factor: int) -> None:
     mean = answer_means(Question.of(counts, (), None, ("pay",)), "pay", 0.95)
     assert abs(mean.estimate[0] - pay.mean()) < 0.1 * pay.std()
     assert mean.low[0] <= mean.estimate[0] <= mean.high[0]
+
+
+def test_intervals_cover_the_share_as_often_as_they_say() -> None:
+    rng, real, sigma = np.random.default_rng(0), np.array([[600.0, 100.0, 50.0]]), 20.0
+    shares, covered = real / real.sum(), []
+    for _ in range(400):
+        found = TransitionShares([], [], [], [], [], [], [], [])
+        noisy = real + rng.normal(0, sigma, real.shape)
+        persons._add(found, "", ["a", "b", "c"], noisy, np.full(real.shape, sigma), 0.95)
+        covered.append((np.array(found.low) <= shares[0]) & (shares[0] <= np.array(found.high)))
+    assert 0.93 <= np.mean(covered) <= 0.975
+
+
+def test_a_share_of_few_pairs_is_not_known() -> None:
+    found = TransitionShares([], [], [], [], [], [], [], [])
+    persons._add(found, "", ["a", "b"], np.array([[20.0, 10.0]]), np.full((1, 2), 20.0), 0.95)
+    assert found.source == ["not known", "not known"]
+    assert (found.low, found.high) == ([0.0, 0.0], [1.0, 1.0])

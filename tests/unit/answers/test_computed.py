@@ -1,4 +1,4 @@
-"""Columns that rules compute, and dummies: answered from the counts of what they follow from."""
+"""Answers of columns that rules compute, of dummies, of columns split by others, and of those named as figures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from benchmarks.coverage import MemoryCounts
 from privsyn.answers.cells import ColumnCells, list_levels
 from privsyn.answers.questions import Questions
+from privsyn.answers.released_counts import MemoryCounts
 from privsyn.base.errors import RequestError
-from tests.support.answered import COLUMNS, released, table
+from tests.support.answered import COLUMNS, released, spec, table
 from tests.support.specs import make_spec
 
 NEW: dict[str, Any] = {
@@ -105,3 +105,141 @@ def test_what_is_not_known_of_computed_columns_is_said() -> None:
     for ask in (lambda: release().count("nobody"), lambda: release().mean("climate")):
         with pytest.raises(RequestError):
             ask()
+
+
+SPLIT: dict[str, Any] = {
+    "hour": {"kind": "integer", "min": 0, "max": 23},
+    "minute": {"kind": "integer", "min": 0, "max": 59},
+    "time": {"kind": "integer", "min": 0, "max": 2400, "bins": 32},
+    "delay": {"kind": "number", "min": 0, "max": 100, "bins": 10},
+    "late": {"kind": "boolean"},
+}
+SPLIT_RULES = [{"derive": {"time": "hour * 100 + minute"}}]
+
+
+@cache
+def split_rows() -> pa.Table:
+    rng = np.random.default_rng(0)
+    hour, minute = np.clip(rng.normal(14, 4, 4_000), 0, 23).astype(np.int64), 5 * rng.integers(0, 12, 4_000)
+    delay = np.clip(hour * 3 + minute / 3 + rng.normal(0, 5, 4_000), 0, 99.9)
+    columns = (hour, minute, hour * 100 + minute, delay, delay > 50)
+    return pa.table(dict(zip(SPLIT, columns, strict=True)))
+
+
+@cache
+def split() -> Asked:
+    promise = {"epsilon": 3.0, "delta": 1e-9}
+    found = Asked(
+        released(
+            split_rows(), make_spec(SPLIT, privacy=promise, rules=SPLIT_RULES, preset="0.3", synthesis={"sweeps": 2}), 1
+        )
+    )
+    assert "split by" not in found._counts.columns and found._counts.codecs["hour"].size == 40
+    return found
+
+
+def test_the_levels_of_a_split_column_are_its_values() -> None:
+    frame = split_rows().to_pandas()
+    found = split().count("hour", level=0.9999)
+    assert list(found.hour) == [str(h) for h in range(24)] and set(found.source) == {"measured"}
+    real = frame.hour.value_counts().reindex(range(24), fill_value=0)
+    assert held(found, real.set_axis(found.hour))
+    at_ten = split().count(where="hour == 10")
+    assert at_ten.estimate[0] == pytest.approx(found.estimate[10]), "a value's codes are summed"
+    assert held(split().share("hour", level=0.9999), real.set_axis(found.hour) / len(frame))
+
+
+def test_figures_of_a_split_column_have_intervals() -> None:
+    frame = split_rows().to_pandas()
+    mean = split().mean("hour", level=0.999)
+    assert mean.low[0] <= frame.hour.mean() <= mean.high[0] and mean.source[0] == "measured"
+    quantiles = split().quantile("hour", [0.1, 0.5, 0.9], level=0.999)
+    assert (quantiles.low <= frame.hour.quantile([0.1, 0.5, 0.9]).to_numpy()).all()
+    assert (quantiles.high >= frame.hour.quantile([0.1, 0.5, 0.9]).to_numpy()).all()
+    real = frame.hour.corr(frame.delay)
+    (found,) = split().correlation("hour", "delay", level=0.999).itertuples()
+    assert found.low <= real <= found.high and found.source == "implied"
+
+
+def test_joint_levels_of_a_split_column_hold_whole_values() -> None:
+    frame = split_rows().to_pandas()
+    counted, means = (
+        split().count("hour", "late", level=0.9999),
+        split().mean("delay", by="hour", level=0.9999),
+    )
+    for found in (counted, means):
+        levels = list(dict.fromkeys(found.hour))
+        ends = [(int(label.split(" to ")[0]), int(label.split(" to ")[-1])) for label in levels]
+        assert [first for first, _ in ends] == [0, *(last + 1 for _, last in ends[:-1])] and ends[-1][1] == 23
+        assert len(levels) > 6 and set(found.source) <= {"measured", "implied"}
+        group = pd.cut(frame.hour, [-1, *(last for _, last in ends)], labels=levels)
+        for row in found.itertuples():
+            own = frame[(group == row.hour).to_numpy()]
+            real = own.delay.mean() if found is means else (own.late == (row.late == "true")).sum()
+            assert row.low - 1e-9 <= real <= row.high + 1e-9
+
+
+def test_the_computed_column_is_answered_by_the_codes_it_splits() -> None:
+    frame = split_rows().to_pandas()
+    found = split().count("time", level=0.9999)
+    assert len(found) == 32 and set(found.source) == {"measured"}
+    assert held(found, pd.Series(np.bincount(frame.time // 75, minlength=32), found.time))
+    both = split().count("time", where="hour == 10")
+    assert both.estimate.sum() == pytest.approx(split().count(where="hour == 10").estimate[0])
+    later = split().count(where="time >= 1200 and delay >= 50", level=0.9999)
+    real = ((frame.time >= 1200) & (frame.delay >= 50)).sum()
+    assert later.low[0] <= real <= later.high[0] and later.source[0] == "measured"
+    assert split().share("time < 1200", by="late").source[0] == "measured"
+    groups = split().mean("delay", by="time", level=0.9999)
+    assert set(groups.source) == {"implied"}, "pairs of the hour are pairs of the time"
+
+
+def test_correlations_of_a_computed_column_are_refused_with_the_cure() -> None:
+    with pytest.raises(RequestError, match="'time' was not counted by itself") as error:
+        split().correlation("time", "delay")
+    assert error.value.cure == "Name the columns that determine it"
+
+
+STATEMENT = "Residents by region, published by the office on 2026-01-01."
+NAMES = ("estimate", "source", "probability", "n")
+
+
+@pytest.fixture(scope="module")
+def odd() -> Asked:
+    rng = np.random.default_rng(3)
+    n = rng.integers(0, 10, 400)
+    rows = {name: rng.choice(["a", "b"], 400) for name in NAMES[:3]}
+    kinds = {name: {"kind": "categorical", "values": ["a", "b"], "unlisted": "b"} for name in NAMES[:3]}
+    whole = pa.table({**rows, "n": n, "low": np.where(n < 5, "few", "many")})
+    columns = {
+        **kinds,
+        "n": {"kind": "integer", "min": 0, "max": 9},
+        "low": {"kind": "categorical", "values": ["few", "many"]},
+    }
+    rule = {"derive": {"low": "'few' if n < 5 else 'many'"}}
+    asked = make_spec(columns, privacy={"epsilon": 5.0, "delta": 1e-9}, rules=[rule])
+    return Asked(released(whole, asked, 1))
+
+
+def test_columns_named_as_figures_keep_their_labels(odd: Asked) -> None:
+    assert odd.count("estimate")["estimate (column)"].tolist() == ["a", "b"]
+    assert abs(odd.count("source")["estimate"].sum() - 400) < 40
+    assert set(odd.count("low")["low (column)"]) == {"few", "many"}
+    assert set(odd.share("source", by="low")["source (column)"]) == {"a", "b"}
+    assert odd.quantile("n", [0.25, 0.5], by="probability")["probability"].tolist() == [0.25, 0.5] * 2
+
+
+def test_a_share_of_what_it_is_grouped_by_is_refused(odd: Asked) -> None:
+    with pytest.raises(RequestError, match="'source' is both asked for and grouped by"):
+        odd.share("source", by="source")
+
+
+def test_answers_by_known_totals_say_that_they_were_not_measured() -> None:
+    known = {"north": 250, "south": 130, "east": 120}
+    counts = [{"region": name, "count": n} for name, n in known.items()]
+    told = {"columns": ["region"], "counts": counts, "statement": STATEMENT}
+    known_totals = Asked(released(table(500), spec(totals=[told]), 1))
+    said = "Not measured: counts of region are the spec's known totals"
+    for answer in (known_totals.count("region"), known_totals.count(), known_totals.quantile("age", 0.5, by="region")):
+        assert any(word.startswith(said) for word in answer.attrs["words"])
+    assert not any(word.startswith(said) for word in known_totals.count("happy").attrs["words"])

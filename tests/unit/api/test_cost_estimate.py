@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import privsyn
-from privsyn.api.cost_estimate import Estimate, _choose_factor
+from privsyn.api.cost_estimate import Estimate, _choose_factor, _compute_growth
 from privsyn.api.rehearsal import Cost, Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
@@ -87,6 +87,14 @@ def test_a_rehearsal_makes_no_more_rows_than_a_shard_has(tmp_path: Path) -> None
     assert Rehearsal(make_spec(columns), tmp_path, 10**9, 10**9).rows_made == 2_000_000
 
 
+def test_files_of_rows_that_are_made_grow_with_those_and_others_with_the_table(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(make_spec(), tmp_path, 5_000_000, 1_000_000)
+    assert rehearsal.rows_in == rehearsal.rows_made == 400_000
+    assert _compute_growth(rehearsal, 400_000, makes_rows=True) == 2.5
+    assert _compute_growth(rehearsal, 400_000, makes_rows=False) == 12.5
+    assert _compute_growth(rehearsal, 24, makes_rows=True) == 1.0
+
+
 def test_where_twice_the_rehearsed_marginals_are_all_scored_pairs_these_have_noise() -> None:
     """Of many rows all pairs of few columns are worth their noise, and the largest ones come last."""
     rehearsal: Any = SimpleNamespace(related=("measure_marginals", "make_consistent"), pairs=190, pair_cells=350_000)
@@ -121,7 +129,9 @@ def test_further_tables_are_estimated_each_by_its_steps() -> None:
     steps = [s.step for s in found.steps]
     assert {"encode", "drugs: encode", "drugs: measure marginals", "buys: publish"} < {*steps}
     assert steps.count("start") == 1 and len(steps) == len({*steps})
-    assert found.columns == 9 and any(word.startswith("drugs: Each person has one record") for word in found.words)
+    assert found.columns == 9 and any(
+        word.startswith("drugs: Each person is assumed to have one record") for word in found.words
+    )
     assert found.whole.cpu == pytest.approx(sum(s.cpu for s in found.steps))
 
 

@@ -77,8 +77,9 @@ def test_a_restart_of_six_seconds_is_waited_for(own: postgres.Cluster, tmp_path:
     assert back_up(own.url, tmp_path / "copy.sqlite") == 2 * (number + 1)
 
 
-def test_every_call_goes_on_after_a_broken_connection(own: postgres.Cluster) -> None:
+def test_every_call_goes_on_after_a_broken_connection(own: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second transaction is cut off in its middle."""
+    monkeypatch.setattr(database, "_PAUSE", 0.05)
     ledger = Ledger(own.url)
     begun = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from privsyn.base.settings import Settings
 from privsyn.server import server_and_worker as programs
 from privsyn.server.environment import Address, build_prefect_environment
 from privsyn.server.server_and_worker import check_database, run_server
+from tests.support.prefect_ui import find_free_port
 
 URL = "postgresql://u:p@h/db"
 
@@ -42,7 +44,9 @@ def test_an_address_that_is_none_is_refused_and_not_waited_for(api: str) -> None
         Address.of({"PREFECT_API_URL": api}).wait()
 
 
-def test_a_port_in_use_is_said_so_and_a_free_one_is_free() -> None:
+def test_a_port_in_use_is_said_so_and_a_free_one_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = urllib.request.urlopen
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: ask(url, timeout=timeout / 50))
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -107,12 +111,6 @@ def nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_port_in_use_is_said_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -124,9 +122,9 @@ def test_a_port_in_use_is_said_before_anything_is_made(tmp_path: Path, monkeypat
 
 
 def test_a_database_that_does_not_answer_is_said_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(unused_port()))
+    monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(find_free_port()))
     monkeypatch.setattr("privsyn.ledgers.database.RESTART_SECONDS", 0.5)
-    settings = Settings(database_url=f"postgresql://u:hunter2@127.0.0.1:{unused_port()}/db")
+    settings = Settings(database_url=f"postgresql://u:hunter2@127.0.0.1:{find_free_port()}/db")
     with pytest.raises(PrivsynError, match=r"^PRIVSYN_DATABASE_URL: the database .* does not answer") as refusal:
         run_server(settings, print)
     assert "hunter2" not in str(refusal.value)

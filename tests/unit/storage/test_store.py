@@ -1,4 +1,6 @@
-"""The store: whole files only, two zones that do not mix, and checks that only the key's holder can make."""
+"""The store: whole files only, in parts or not, two zones that do not mix, and checks of the key's holder alone."""
+
+from __future__ import annotations
 
 import errno
 import hashlib
@@ -8,6 +10,7 @@ import shutil
 import signal
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,7 @@ import pytest
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Zone
+from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage import disk
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.store import Store
@@ -424,3 +427,101 @@ def test_a_lock_excludes_and_dies_with_its_process(store):
     child.join()
     with store.lock("key", timeout=5):
         pass
+
+
+CODES = pa.schema([pa.field("a", pa.uint8(), nullable=False)])
+TEN = pa.table({"a": list(range(10))}, schema=CODES)
+
+
+def write_parts(store: Store, zone: Zone = Zone.RELEASED, parts: tuple[int, ...] = (4, 4, 2)) -> ArtifactRef:
+    return store.write_table(TEN, CODES, "synthetic", "decode", KEY, zone, parts=parts)
+
+
+def test_parts_are_read_as_one_table(store: Store) -> None:
+    ref = write_parts(store)
+    files = sorted(Path(ref.path).iterdir())
+    assert [file.name for file in files] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert [pq.read_table(file)["a"].to_pylist() for file in files] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert stat.S_IMODE(Path(ref.path).stat().st_mode) == 0o700
+    assert store.verify(ref)
+    assert store.verify(ref, afresh=True)
+    assert store.read_table(ref).equals(TEN)
+    assert pa.Table.from_batches(store.read_batches(ref)).equals(TEN)
+    stored = store.stored(ref)
+    assert (stored.num_rows, stored.files) == (10, tuple(files))
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "changed": lambda folder: (folder / "part-00001.parquet").write_bytes(b"broken"),
+    "lost": lambda folder: (folder / "part-00002.parquet").unlink(),
+    "added": lambda folder: (folder / "notes.txt").write_text("x"),
+    "swapped": lambda folder: [
+        (folder / "part-00000.parquet").rename(folder / "x"),
+        (folder / "part-00001.parquet").rename(folder / "part-00000.parquet"),
+        (folder / "x").rename(folder / "part-00001.parquet"),
+    ],
+    "a folder": lambda folder: (folder / "more").mkdir(),
+    "a link": lambda folder: [
+        (folder / "part-00000.parquet").rename(folder.parent / "elsewhere"),
+        (folder / "part-00000.parquet").symlink_to(folder.parent / "elsewhere"),
+    ],
+    "empty": lambda folder: [file.unlink() for file in folder.iterdir()],
+}
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=list(HARM))
+def test_a_folder_that_is_not_what_was_written_is_refused_and_replaced(
+    store: Store, harm: Callable[[Path], object]
+) -> None:
+    ref = write_parts(store)
+    harm(Path(ref.path))
+    assert not store.verify(ref)
+    again = write_parts(store)
+    assert again == ref
+    assert store.verify(ref)
+
+
+def test_a_stream_that_fails_leaves_no_part(store: Store) -> None:
+    def broken():  # type: ignore[no-untyped-def]
+        yield from TEN.slice(0, 5).to_batches()
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        store.write_table(broken(), CODES, "synthetic", "decode", KEY, Zone.RELEASED, parts=(4, 6))
+    assert list((store.private_root / "store" / "people").iterdir()) == []
+    with pytest.raises(ValueError, match="fewer rows"):
+        write_parts(store, parts=(4, 4, 3))
+    assert list((store.private_root / "store" / "people").iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_removed(store: Store) -> None:
+    ref = write_parts(store)
+    left = Path(ref.path).with_name(f".{Path(ref.path).name}.0123456789abcdef.part")
+    left.mkdir()
+    (left / "part-00000.parquet").write_bytes(b"half")
+    store.remove_leftovers()
+    assert not left.exists()
+    assert store.verify(ref)
+
+
+def test_private_zones_that_share_a_folder_leave_each_others_scratch(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    other = Store(tmp_path / "elsewhere", tmp_path / "released", "people")
+    made = store.make_scratch(tmp_path / "rows")
+    other.remove_leftovers(tmp_path / "rows")
+    assert made.is_dir()
+    store.remove_leftovers(tmp_path / "rows")
+    assert not made.exists()
+
+
+def test_released_parts_keep_their_folder_and_private_ones_stay(store: Store) -> None:
+    def build(folder: Path) -> None:
+        assert store.add_released(write_parts(store), folder, "synthetic.parquet") == folder / "synthetic"
+        with pytest.raises(ZoneError):
+            store.add_released(write_parts(store, Zone.PRIVATE), folder, "other.parquet")
+
+    folder = store.released.publish("run-1", build)
+    assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.parquet")) == [
+        f"synthetic/part-0000{i}.parquet" for i in range(3)
+    ]
+    assert pq.read_table(folder / "synthetic").equals(TEN)
