@@ -261,7 +261,7 @@ def list_sdnist(store: Store) -> Iterator[str]:
 
 TEN_COLUMNS = "national2019, ten columns"
 TABLES = ("adult", "ma2019", "national2019", TEN_COLUMNS)
-"""Tables of the other rulers; ma2019 took no part in any choice.  AIM ends on the last one, which is SDNist's."""
+"""Tables of the other rulers; ma2019 took no part in any choice; the last one is SDNist's."""
 METHODS = {
     "privsyn": "PrivSyn Flows",
     "copula-sdv": "Gaussian copula of SDV, no privacy",
@@ -378,15 +378,15 @@ def list_two_tables(store: Store, ruler: str) -> Iterator[str]:
         methods = {run.method for run in done}
         named = {m: title for m, title in ({REAL: "other real rows"} | METHODS).items() if m in methods}
         shown = tuple(table for table in TABLES if table in {r.table for r in done})
-    yield "| | " + " | CPU s | ".join(shown) + " | CPU s |"
-    yield "|---|" + "---|---|" * len(shown)
+    yield f"| | {' | '.join(shown)} |"
+    yield "|---|" + "---|" * len(shown)
     for method, title in named.items():
         tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
         tuned = [table for table in shown if any(has_result(store, ruler, name, table) for name in tried)]
         for names, head, tables in (([method], title, shown), ([method, *tried], f"{title}, tuned bins", tuned)):
-            cells = [describe_best(store, ruler, names, table) if table in tables else " | " for table in shown]
-            if any(cell != " | " for cell in cells):
-                yield f"| {head} | " + " | ".join(cells) + " |"
+            cells = [describe_best(store, ruler, names, table) if table in tables else "" for table in shown]
+            if any(cells):
+                yield f"| {head} | {' | '.join(cells)} |"
 
 
 def has_result(store: Store, ruler: str, name: str, table: str) -> bool:
@@ -405,7 +405,7 @@ def describe_best(store: Store, ruler: str, names: Sequence[str], table: str) ->
     }
     if not done:
         failed = [run for runs in groups.values() for run in runs if run.outcome != "done"]
-        return f"{describe_failure(failed[0])} | " if failed else " | "
+        return describe_failure(failed[0]) if failed else ""
     means = {name: mean(r.figures[main] for r in runs) for name, runs in done.items()}
     best = (max if ruler == "sdmetrics" else min)(means, key=lambda name: means[name])
     spread = f" ±{shorten(stdev(r.figures[main] for r in done[best]), 3)}" if len(done[best]) > 1 else ""
@@ -419,8 +419,8 @@ def describe_best(store: Store, ruler: str, names: Sequence[str], table: str) ->
         shown = [shorten(scores[s], 3) if s in scores else "" for s in SYNMETER]
         text = f"({', '.join(shown)})"
     spent = mean(seconds) if seconds else 0.0
-    cpu = f"{spent:.{0 if spent >= 1 else 1}f}" if seconds else ""
-    return f"{shorten(means[best], 3)}{spread} {text}{bins} | {cpu}"
+    cpu = f"; {spent:.{0 if spent >= 1 else 1}f} s" if seconds else ""
+    return f"{shorten(means[best], 3)}{spread} {text}{bins}{cpu}"
 
 
 def write_pages(store: Store) -> None:

@@ -96,11 +96,11 @@ def test_means_over_seeds_and_the_best_bins_are_shown(tmp_path: Path) -> None:
     for name, quality, outcome in (("m", 0.8, "done"), ("m, 16 own", 0.9, "done"), ("other", 0.0, "failed")):
         figures = {"quality": quality, "Column Shapes": quality, "Column Pair Trends": 0.5, "diagnostic": 1.0}
         store.add(Run(name, "1", "adult", 1.0, 0, outcome, figures, cpu=7.4, detail="cannot"))  # type: ignore[arg-type]
-    assert describe_best(store, "sdmetrics", ["m"], "adult") == ".800 (.800, .500), 1.000 | 7"
-    assert describe_best(store, "sdmetrics", ["m", "m, 16 own"], "adult") == ".900 (.900, .500), 1.000 by 16 own | 7"
-    assert describe_best(store, "sdmetrics", ["other"], "adult") == "cannot | "
+    assert describe_best(store, "sdmetrics", ["m"], "adult") == ".800 (.800, .500), 1.000; 7 s"
+    assert describe_best(store, "sdmetrics", ["m", "m, 16 own"], "adult") == ".900 (.900, .500), 1.000 by 16 own; 7 s"
+    assert describe_best(store, "sdmetrics", ["other"], "adult") == "cannot"
     store.add(Run("m", "1", "adult", 1.0, 1, "done", {**store.runs["m", "adult", 1.0, 0].figures, "quality": 0.6}))
-    assert describe_best(store, "sdmetrics", ["m"], "adult") == ".700 ±.141 (.800, .500), 1.000 | 7"
+    assert describe_best(store, "sdmetrics", ["m"], "adult") == ".700 ±.141 (.800, .500), 1.000; 7 s"
     names = ("pmse", "pearson", "largest_pearson", "broken", "unique", "apparent")
     groups = dict.fromkeys(("slope.all", "slope.Black women", "slope.Asian women", "slope.AIANNH women"), -0.5)
     for seed, score in enumerate((980.0, 990.0)):
@@ -116,13 +116,11 @@ def test_the_least_distance_is_best_to_synmeter_and_a_limit_is_said_in_cpu_minut
         store.add(Run(name, "1", "adult", 1.0, 0, "done", figures, cpu=7.4))
     store.add(Run("slow", "1", "adult", 1.0, 0, "time", detail="900 s, 481 CPU s, 2000 MB"))
     parts = ", ".join([".100"] * len(SYNMETER))
-    assert describe_best(store, "synmeter", ["m", "m, 16 own"], "adult") == f".100 ({parts}) by 16 own | 7"
-    assert describe_best(store, "synmeter", ["slow"], "adult") == "stopped at 8 CPU minutes | "
-    assert describe_best(store, "sdmetrics", ["m"], "adult") == " | "  # not laid on it yet
+    assert describe_best(store, "synmeter", ["m", "m, 16 own"], "adult") == f".100 ({parts}) by 16 own; 7 s"
+    assert describe_best(store, "synmeter", ["slow"], "adult") == "stopped at 8 CPU minutes"
+    assert describe_best(store, "sdmetrics", ["m"], "adult") == ""  # not laid on it yet
     store.add(replace(store.runs["m", "adult", 1.0, 0], method="real rows", cpu=None))
-    assert list(list_two_tables(store, "synmeter"))[2:] == [
-        f"| other real rows | .200 ({parts.replace('1', '2')}) |  |"
-    ]
+    assert list(list_two_tables(store, "synmeter"))[2:] == [f"| other real rows | .200 ({parts.replace('1', '2')}) |"]
 
 
 def test_another_ruler_is_laid_on_kept_rows_and_runs_no_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
