@@ -242,7 +242,7 @@ def _validate(document: Document, folder: Path | None = None) -> ReleaseSpec:
 
 
 def _place_files(content: dict[str, Any], folder: Path) -> list[RequestError]:
-    """Make the places of files in ``content`` absolute, and return the faults of those that cannot be."""
+    """Make the paths in ``content`` absolute; return a fault for each path that is not valid."""
     faults = []
     for section, name, field in [place for path in PLACES for place in _iterate_places(content, path)]:
         try:
