@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.errors import LedgerError, PrivsynError
@@ -320,10 +321,16 @@ def test_a_failing_step_leaves_no_table_and_no_record(fault: str, here: Setting,
     assert list_files(tmp_path) == before and not both.is_whole(after) and both.is_whole(here.step)
 
 
-def test_a_step_reads_tables_of_its_own_runs_keys_only(here: Setting) -> None:
+def test_a_step_reads_unchanged_tables_of_its_own_runs_keys_only(here: Setting) -> None:
     both, after = here.follow("noisy", lambda r, inputs, progress: {"noisy": inputs.table("counts.noisy")})
     refs = both.execute(here.step, {})
     with pytest.raises(PrivsynError, match="from another run"):
         both.execute(after, {"counts": refs.model_copy(update={"key": "f" * 64})})
+    table = Path(refs.tables["noisy"].path)
+    whole = table.read_bytes()
+    pq.write_table(pq.read_table(table).slice(1), table)
+    with pytest.raises(PrivsynError, match="changed"):
+        both.execute(after, {"counts": refs})
     assert not both.is_whole(after)
+    table.write_bytes(whole)
     assert both.execute(after, {"counts": refs}).key == "1" * 64
