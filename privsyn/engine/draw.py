@@ -331,7 +331,7 @@ def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -
             return True
         then = {str(step.get("step")): step.get("version") for step in manifest.steps}
     last = max(i for i, step in enumerate(current.steps) if step.kind is StepKind.RELEASE)
-    return any(then.get(step.name) != step.version for step in current.steps[: last + 1])
+    return any(step.name in then and then[step.name] != step.version for step in current.steps[: last + 1])
 
 
 def _find_unlike(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.draw import FIELDS_WITHOUT_NOISE, _find_unlike, _has_other_steps, _list_free_fields
+from privsyn.engine.draw import FIELDS_WITHOUT_NOISE, _find_unlike, _list_free_fields
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.keys import compute_lineage_keys, key_draws, key_result
 from privsyn.engine.request import Request
@@ -124,14 +122,3 @@ def test_a_step_gets_only_the_budgets_and_looks_that_it_declares() -> None:
             with nullcontext() if kind in step.looks else pytest.raises(KeyError):
                 inputs.list_looks(kind)
     assert any(step.budgets for step in steps) and any(step.looks for step in steps)
-
-
-@pytest.mark.parametrize("step", ["encode", "one_way_marginals", "measure_marginals"])
-@pytest.mark.parametrize("stated", [None, 99])
-def test_a_note_without_a_step_or_with_another_version_is_of_other_steps(step: str, stated: int | None) -> None:
-    plan = plan_release(make_spec())
-    noted = {s.name: s.version for s in plan.steps}
-    current: Any = SimpleNamespace(steps=plan.steps)
-    assert not _has_other_steps({"steps": noted}, Settings(), current)
-    assert _has_other_steps({"steps": {**noted, step: stated}}, Settings(), current)
-    assert _has_other_steps({"steps": {name: v for name, v in noted.items() if name != step}}, Settings(), current)
