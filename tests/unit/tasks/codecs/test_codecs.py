@@ -12,7 +12,10 @@ import pytest
 
 from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.engine.request import Request
 from privsyn.tasks.codecs import Codec, plan
+from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
 from privsyn.tasks.codecs.numbers import NumberCodec
 from privsyn.tasks.codecs.ordered import Lattice, OrderedCodec
 from tests.support.specs import make_spec
@@ -325,3 +328,43 @@ def test_booleans_of_every_source_type() -> None:
     assert encode({"kind": "boolean"}, pa.array([True, False, None])) == ([1, 0, 0], {"null": 1})
     assert encode({"kind": "boolean"}, pa.array(["TRUE", " no", "1", "maybe"])) == ([1, 0, 1, 0], {"unparseable": 1})
     assert there_and_back({"kind": "boolean", "nullable": True}, pa.array([1, 0, 7, None])) == [True, False, None, None]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_codes_of_chosen_cells_from_numbers_are_those_from_the_values(seed: int) -> None:
+    """Of all columns: those on a ladder, round numbers, those with nulls and exact values, and the others."""
+    columns = {
+        "wage": {"kind": "integer", "min": 0, "max": 99_999, "nullable": True, "exact": [-1]},
+        "price": {"kind": "number", "min": 0, "max": 5_000, "step": 0.05},
+        "cents": {"kind": "number", "min": 0, "max": 5_000, "decimals": 2},
+        "sex": {"kind": "categorical", "values": ["f", "m"], "nullable": True},
+        "born": {"kind": "date", "min": "1900-01-01", "max": "2020-12-31"},
+    }
+    request = Request(make_spec(columns), tuple(columns))
+    rng = np.random.default_rng(seed)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "wage": [None, -1, 0, 99_999, 10**7, *rng.integers(0, 4_000, 300).tolist()],
+            "price": [0.0, 0.05, 4_999.95, -3.0, 9e9, *np.round(rng.integers(0, 400, 300) * 0.05, 2).tolist()],
+            "cents": [0.0, 0.01, 4_999.99, -3.0, 9e9, *np.round(rng.integers(0, 1_000, 300) * 0.01, 2).tolist()],
+            "sex": ["f", "m", None, "x", "f", *rng.choice(["f", "m"], 300).tolist()],
+            "born": ["1900-01-01", "2020-12-31", "1950-06-01", "x", "", *["1980-02-03"] * 300],
+        }
+    )
+    codes, numbers = encode_batch_with_numbers(batch, request.encoding, Repairs())
+    lows = {
+        "wage": [0, 100, 150, 5_000],
+        "price": [0, 0.25, 17.3, 21],
+        "cents": [0, 5.17, 6, 900],
+        "born": [-25_567, 900],
+    }
+    cuts = [CutCell(name, float(low), low > 500) for name, chosen in lows.items() for low in chosen]
+    cut = request.cut_cells(tuple(cuts)).encoding
+    assert cut.uncut is not None and cut.domain != request.encoding.domain
+    finer = encode_finer(codes, numbers, cut.uncut, cut)
+    assert finer.to_pydict() == encode_batch(batch, cut, Repairs()).to_pydict()
+
+
+def test_dictionary_encoded_and_chunked_sources() -> None:
+    values = pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["b"]).dictionary_encode()])
+    assert encode({"kind": "categorical", "values": ["a", "b"]}, values)[0] == [0, 1, 1]

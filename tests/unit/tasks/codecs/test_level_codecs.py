@@ -19,6 +19,7 @@ from privsyn.pipelines.common_steps import ENCODE
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import AttributeBins, Level
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.recode import compress_attribute, recode_from_table
 from tests.support.specs import make_spec
 
@@ -109,3 +110,20 @@ def test_levels_need_a_measured_column_and_names_of_their_own() -> None:
         make_spec(columns, rules=CONTENT["rules"])
     with pytest.raises(ValidationError, match="has the name that counts of `levels` need"):
         make_spec({**CONTENT["columns"], "street (in state)": {"kind": "boolean"}}, rules=CONTENT["rules"])
+
+
+def test_a_level_is_an_attribute_of_groups_inside_groups() -> None:
+    encoding = plan(example())
+    assert encoding.domain.attributes == ("street", "calls", "street (in state)", "street (in county)")
+    assert encoding.labels()["street (in county)"] == [
+        "(null), (null)",
+        "NJ, Bergen",
+        "NJ, Essex",
+        "NY, Kings",
+        "NY, Queens",
+    ]
+    (batch,) = rows(50).to_batches()
+    codes = dict(zip(encoding.domain.attributes, encode_batch(batch, encoding, Repairs()).columns, strict=True))
+    labels = [encoding.labels()["street (in county)"][c] for c in codes["street (in county)"].to_pylist()]
+    assert [label.split(", ")[1] for label in labels] == batch["county"].to_pylist()
+    assert encoding.attributes_of(["street"]) == ("street",)

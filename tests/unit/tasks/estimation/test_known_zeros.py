@@ -13,6 +13,7 @@ import pytest
 from benchmarks.relations import PublicTable, describe_column, release_in_memory
 from privsyn.tasks.estimation.known_zeros import (
     KnownZeros,
+    find_empty_blocks,
     find_null_codes,
     find_null_zeros,
     imply_zeros,
@@ -218,3 +219,9 @@ def test_two_nulls_of_one_age_go_together() -> None:
     np.testing.assert_array_equal(found["age", "status"], nulls)
     zeros = KnownZeros((), tuple(found.items()))
     np.testing.assert_array_equal(zeros.on(("income", "status"), (2, 2)), [[False, True], [True, False]])
+
+
+def test_blocks_are_empty_where_their_rows_are_noise_and_could_be_many() -> None:
+    rows = np.array([20.0, -50.0, 900.0, 40.0])
+    empty = find_empty_blocks(rows, np.full(4, 60.0), np.array([2_000.0, 2_000.0, 2_000.0, 30.0]))
+    assert empty.tolist() == [True, True, False, False]  # of the last, 30 rows at most, noise hides all

@@ -215,3 +215,16 @@ def test_public_rows_of_filtered_values_are_left_out_unless_all_are() -> None:
     found = coarsen_rows(PUBLIC, {"g": keep, "x": some})
     assert found.rows == 5 and found.domain.sizes == (4, 2)
     assert coarsen_rows(table([(0, 2), (1, 2)]), {"g": keep, "x": some}).column("x").tolist() == [1, 1]
+
+
+def test_the_four_cases_by_hand() -> None:
+    cell = np.array([0, 0, 1, 1, UNCOUNTED_CELL, UNCOUNTED_CELL])
+    workload, answers = PartialWorkload(cell, 2), np.array([0.5, 0.3])
+    prior = np.array([0.3, 0.1, 0.0, 0.0, 0.4, 0.2])
+    assert update_distribution(prior, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.4 / 3, 0.2 / 3])
+    bare = np.array([0.6, 0.2, 0.1, 0.1, 0.0, 0.0])
+    assert update_distribution(bare, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.1, 0.1])
+    nowhere = PartialWorkload(np.array([0, 0, 0]), 2)  # a query that counts no value of the support
+    assert update_distribution(np.array([0.2, 0.2, 0.6]), nowhere, np.array([0.5, 0.5])) == pytest.approx(
+        [0.2, 0.2, 0.6]
+    )

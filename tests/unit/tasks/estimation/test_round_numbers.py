@@ -18,6 +18,7 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.recode import AttributeRecode, weigh_by_chance
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.measure_marginals import ROUNDING_WEIGHT, plan_one_ways
 from tests.unit.tasks.estimation.test_single_values import plan_one
@@ -133,3 +134,19 @@ def test_at_even_places_the_multiples_of_a_heap_are_equally_likely_and_rise(low:
         assert values.tolist() == [v for v in inside if v % heap == 0 and v % larger]
         assert counts == pytest.approx(np.full(len(values), len(places) / len(values)), rel=0.35)
         assert np.diff(made.to_numpy()).min() >= -2 * heap  # numbers of one step come in any order
+
+
+BY_CHANCE = np.array([0.9, 0.09, 0.01, 0.0])
+
+
+def weigh(counts: list[float], sigma: float) -> np.ndarray:
+    y = np.array(counts)
+    same = np.zeros(4, dtype=np.int32)
+    found = weigh_by_chance(AttributeRecode(same, same == 0, BY_CHANCE, y, np.full(4, sigma**2)), BY_CHANCE)
+    assert found.size == 1
+    return found.weight
+
+
+def test_shares_that_noise_could_have_made_are_those_of_chance() -> None:
+    assert weigh([880.0, 110.0, 25.0, 40.0], 20.0) == pytest.approx(BY_CHANCE)
+    assert weigh([-5.0, 1.0, 0.0, 0.0], 20.0) == pytest.approx(BY_CHANCE)

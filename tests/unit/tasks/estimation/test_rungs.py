@@ -31,10 +31,13 @@ from privsyn.storage.named_files import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
+from privsyn.tasks.codecs.numbers import ANY_COLUMN, fit_tail_counts
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.rungs import (
     bound_domain,
     choose_cells,
     list_looked_at,
+    pool_rungs,
     read_cuts,
     tabulate_cuts,
 )
@@ -399,3 +402,65 @@ def release_panel(asked: Any, panel: pa.Table) -> pa.Table:
     request = Request(asked, tuple(name for name in panel.column_names if name != "pid"), 1)
     access = PrivateAccess(lambda repairs=None: panel.to_batches())
     return MemoryRun(request, build_steps(request), draw_from_seed(0), access).run()["decode"]["synthetic"]
+
+
+def test_a_rare_value_beside_a_frequent_one_is_not_made_up() -> None:
+    """Zeros that nobody has: mass beside a spike says nothing of a value that counts show to be rare."""
+    rng = np.random.default_rng(0)
+    rows = pa.table({"x": np.minimum(rng.geometric(0.75, 8_000), 100), "y": rng.integers(0, 2, 8_000)})
+    promise = {"epsilon": 1.0, "delta": 1e-9}
+    for top in (200, 5_000):
+        columns = {"x": {"kind": "integer", "min": 0, "max": top}, "y": {"kind": "integer", "min": 0, "max": 1}}
+        made = released(rows, make_spec(columns, privacy=promise), 0).table["x"].to_numpy()
+        assert (made == 0).mean() < 0.02
+        assert abs((made == 1).mean() - 0.75) < 0.03
+
+
+@pytest.mark.parametrize("width", [1, 100])
+def test_bounds_may_be_far_wider_than_the_data(width: int) -> None:
+    """Cents, without a step: medians and ranks stay, and tails do not reach the bounds."""
+    rng = np.random.default_rng(0)
+    pay = np.round(np.exp(rng.normal(7.6, 0.5, 8_000)), 2)
+    rows = pa.table({"pay": pay, "bonus": np.round(pay * np.exp(rng.normal(-2, 0.4, 8_000)), 2)})
+    columns = {
+        "pay": {"kind": "number", "min": 0, "max": 12_000 * width, "decimals": 2},
+        "bonus": {"kind": "number", "min": -4_000 * width, "max": 4_000 * width, "decimals": 2},
+    }
+    made = released(rows, make_spec(columns, privacy={"epsilon": 1.0, "delta": 1e-9}), 0).table.to_pandas()
+    assert spearmanr(made["pay"], made["bonus"])[0] > 0.85 * spearmanr(rows["pay"], rows["bonus"])[0]
+    for name in columns:
+        real = rows[name].to_numpy()
+        spread = np.quantile(real, 0.75) - np.quantile(real, 0.25)
+        assert abs(np.median(made[name]) - np.median(real)) < 0.05 * spread
+        assert abs(made[name].mean() - real.mean()) < 0.1 * spread
+        assert made[name].std() < 1.5 * real.std()
+
+
+def test_rungs_make_the_counts_of_their_cells_surer() -> None:
+    rng, spec = np.random.default_rng(0), make_spec(columns={"x": WEIGHT})
+    rungs = plan(spec).get_codec("x")
+    lows = [0.0, 50.0, 90.0, *map(float, range(100, 200, 10)), 200.0, 3_000.0]  # some lie in several rungs
+    cells = plan(spec, cuts=[CutCell("x", low, doubtful=False) for low in lows]).get_codec("x")
+    assert isinstance(rungs, OrderedCodec)
+    assert isinstance(cells, OrderedCodec)
+    values = pa.table({"x": weights()["person"]}).to_batches()[0].to_pydict()
+    columns = {"x": pa.array(values["x"])}
+    exact = np.bincount(cells.encode(columns)[0], minlength=cells.size)
+    looked = np.bincount(rungs.encode(columns)[0], minlength=rungs.size)
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(200):
+        noisy = exact + rng.normal(0, 100, cells.size)
+        pooled = pool_rungs(noisy, 100.0, cells, rungs, look(looked + rng.normal(0, 100, rungs.size), 100.0)["x"])
+        inside = slice(cells.size // 2 - 4, cells.size // 2 + 3)
+        for by_rungs, counts in ((False, noisy), (True, pooled)):
+            errors[by_rungs].append(float((counts - exact)[inside].sum()) ** 2)
+    assert np.mean(errors[True]) < 0.7 * np.mean(errors[False])
+    settled = pool_rungs(exact, 1e-3, cells, rungs, look(looked, 100.0)["x"])
+    np.testing.assert_allclose(settled, exact, atol=1)
+
+
+def test_an_end_of_any_column_may_be_even_or_have_a_value_that_many_rows_share() -> None:
+    fit = lambda y: fit_tail_counts(y, np.full(20, 25.0), np.ones(20), ANY_COLUMN, 1.0)  # noqa: E731
+    assert np.abs(fit(np.full(20, 100.0)) - 100).max() < 10
+    falling = np.append(100 * 0.5 ** np.arange(19), 200.0)
+    assert np.abs(fit(falling) - falling).max() < 10

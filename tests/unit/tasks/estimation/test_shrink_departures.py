@@ -10,6 +10,7 @@ from privsyn.tasks.estimation.shrink_departures import (
     SCALES,
     compute_posterior_means,
     estimate_low_rank,
+    estimate_stein_risk,
     shrink_marginal,
 )
 
@@ -192,3 +193,31 @@ def test_codes_beside_those_in_order_are_told_apart_from_their_trend() -> None:
     for found in (estimate(noisy), estimate.keep_trend(noisy, expected)):
         assert measure(found) == pytest.approx(measure(noisy), abs=0.05)
     assert estimate.keep_trend(noisy, expected)[3] == pytest.approx(expected[3])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_trend_below_the_noise_of_every_cell_is_found(seed: int) -> None:
+    """No cell of the trend is larger than one and a half standard deviations of its noise."""
+    rows, columns, sigma = 20, 30, 40.0
+    drawn = np.random.default_rng(seed).normal(0, sigma, (rows, columns))
+    drawn -= drawn.mean(axis=0)
+    noise = drawn - drawn.mean(axis=1, keepdims=True)
+    truth = 1.5 * sigma * np.outer(np.linspace(-1, 1, rows), np.linspace(-1, 1, columns))
+    found = estimate_low_rank(truth + noise, sigma)
+    assert found.degrees >= (rows - 1) + (columns - 1) - 1
+    assert np.square(found.estimate - truth).sum() < 0.25 * np.square(noise).sum()
+    assert np.square(found.estimate - truth).sum() < 0.6 * np.square(truth).sum()
+
+
+def test_what_moves_the_estimate_tells_how_far_it_follows_the_noise() -> None:
+    """Stein's estimate against the error itself, which the test knows: right on average over seeds, within a tenth."""
+    sigma, difference, errors = 60.0, [], []
+    for seed in range(60):
+        counts = measured(TREND, sigma, seed)
+        found, shares, _ = compute_posterior_means(counts, EXPECTED, sigma**2)
+        risk = estimate_stein_risk(
+            lambda y, s=shares: compute_posterior_means(y, EXPECTED, sigma**2, s).mean, counts, found, sigma**2
+        )
+        errors.append(np.square(found - TREND).sum() / sigma**2)
+        difference.append(risk - 19 * 29 - errors[-1])
+    assert abs(np.mean(difference)) < 0.1 * np.mean(errors) + 3 * np.std(difference) / np.sqrt(60)

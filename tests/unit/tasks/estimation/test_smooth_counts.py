@@ -201,3 +201,8 @@ def test_a_release_of_before_is_read_with_its_own_cells() -> None:
     assert find_two_celled_columns(plan(spec), {"x": before.domain.size("x")}) == {"x"}
     assert Request(spec, two_celled=frozenset({"x"})).encoding.domain == before.domain
     assert not find_two_celled_columns(plan(spec), {"x": plan(spec).domain.size("x")})
+
+
+def test_the_sum_stays() -> None:
+    y = EXPONENTIAL + np.random.default_rng(2).normal(0, 30, CELLS)
+    assert np.isclose(smooth_counts(y, 30.0, np.resize([1.0, 3.0], CELLS)).sum(), y.sum())

@@ -190,3 +190,9 @@ def test_shares_and_rows_by_hand() -> None:
     assert count_noisy_rows([np.array([4.0, 6.0]), np.array([20.0])], [1.0, 2.0]) == pytest.approx(
         (10 / 2 + 20 / 4) / (1 / 2 + 1 / 4)
     )
+
+
+def test_a_table_with_less_to_tell_than_chance_makes_is_not_followed() -> None:
+    private, flat = rows(1, 0.0), rows(3, 0.02)
+    prior = PriorPairs.of(flat, recode_of(private))
+    assert not is_better(prior, PAIRS, scores(private, prior), 100.0)

@@ -236,3 +236,14 @@ def test_paths_among_wanted_bins_cost_their_distance(levels: tuple) -> None:
         assert set(chosen) <= set(node)
         at = [node[int(b)] for b in chosen]
         np.testing.assert_allclose(paths[np.ix_(at, at)], distances[np.ix_(chosen, chosen)], atol=1e-12)
+
+
+def test_few_bins_of_a_large_marginal_make_a_small_network() -> None:
+    # Two bins of 1000 x 1000 that share nothing: themselves, and per bin the dummies of the star above them.
+    wanted = np.zeros((1, 1_000, 1_000), bool)
+    wanted[0, 3, 5] = wanted[0, 900, 7] = True
+    values = [str(i) for i in range(1_000)]
+    graphs = [build_default_hierarchy(values, ordered=ordered).at(1).graph() for ordered in (True, False)]
+    arcs = build_neighbour_arcs(wanted, graphs, [Fraction(1, 2)] * 2, 10**6)
+    assert arcs.nodes == 4
+    assert arcs.tails.size == 2 * 3  # up, across (897 places at once), down

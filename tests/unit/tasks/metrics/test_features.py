@@ -191,3 +191,13 @@ def test_awkward_tables_have_a_propensity() -> None:
     assert found(constant, constant) == Propensity(30, 0.0, None, 0.5)
     with pytest.raises(ValueError, match="at least one row"):
         measure_propensity(one, one, max_rows=0)
+
+
+def test_an_evaluation_with_a_hold_out() -> None:
+    real, holdout = separable(600), separable(400, seed=1)
+    backwards = relabelled(real, (real.column("label") + 1) % 3)
+    found = compare_classifiers(real, backwards, holdout, "label")
+    assert found.error == 1
+    assert found.non_private == 0
+    assert found.majority == pytest.approx((holdout.column("label") != 0).mean())
+    assert (found.test_rows, found.held_out, found.label) == (400, True, "label")

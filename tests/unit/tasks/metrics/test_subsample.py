@@ -101,3 +101,31 @@ def test_refusals() -> None:
     for shares in ((), (0.5, 0.1), (0.1, 0.1)):
         with pytest.raises(ValueError, match="ascending"):
             score_subsamples({}, numbered(5), shares)
+
+
+def test_share_by_hand() -> None:
+    """Halfway from the score of 1 % (8) to that of 100 % (4) in log share: 10 %."""
+    shares = (0.01, 1.0)
+    assert find_equivalent_share(shares, np.array([8.0, 4.0]), 6.0, "lower") == pytest.approx(0.1)
+    assert find_equivalent_share(shares, np.array([4.0, 8.0]), 6.0, "higher") == pytest.approx(0.1)
+    assert find_equivalent_share(shares, np.array([4.0, 8.0]), 5.0, "higher") == pytest.approx(10**-1.5)
+
+
+def test_ends() -> None:
+    shares, lower = (0.02, 0.1, 0.5), np.array([9.0, 3.0, 1.0])
+    assert [find_equivalent_share(shares, lower, v, "lower") for v in (0.0, 1.0, 9.0, 50.0)] == [0.5, 0.5, 0.02, 0.02]
+    assert [find_equivalent_share(shares, -lower, v, "higher") for v in (0.0, -1.0, -9.0, -50.0)] == [
+        0.5,
+        0.5,
+        0.02,
+        0.02,
+    ]
+    assert find_equivalent_share(shares, lower, 3.0, "lower") == pytest.approx(0.1)
+
+
+def test_scores_out_of_order_are_pooled() -> None:
+    """10, 4, 6, 1 become 10, 5, 5, 1: a value of 5 is read at the middle of the flat stretch, in log share."""
+    shares, scores = (0.01, 0.1, 0.4, 1.0), np.array([10.0, 4.0, 6.0, 1.0])
+    assert find_equivalent_share(shares, scores, 5.0, "lower") == pytest.approx(0.2)
+    readings = [find_equivalent_share(shares, scores, v, "lower") for v in np.linspace(12, 0, 60)]
+    assert readings == sorted(readings, key=float)

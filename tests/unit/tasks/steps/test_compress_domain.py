@@ -13,6 +13,7 @@ from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.recode import (
     compress_attribute,
     drop_unlisted,
+    estimate_total,
 )
 
 ON = Compression()
@@ -160,3 +161,20 @@ def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
     assert r.coarse[0] == 0 and (r.coarse == 0).sum() > 100
     assert r.weight[0] > 0.97
     assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
+
+
+def test_what_the_spec_does_not_list_stays_where_its_count_says_so() -> None:
+    noisy = np.array([2.0, 4.0, 90.0])
+    own = compress_attribute(noisy, 10.0, AttributeBins(THREE, added=2), Compression())
+    later = replace(compress_attribute(noisy / 40, 10.0, AttributeBins(THREE, added=2), Compression()), estimate=noisy)
+    for found in (own, later):
+        assert drop_unlisted({"x": found}, {"x": AttributeBins(THREE, added=2)}, Compression())["x"] is found
+
+
+def test_the_total_counts_filtered_values_and_weighs_by_noise() -> None:
+    groups = np.arange(3, dtype=np.int32)
+    sure = compress_attribute(np.array([930, 30, 40]), 1.0, AttributeBins(groups), Compression(sigmas=100, filter=True))
+    assert not sure.kept.all()
+    unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, AttributeBins(groups), ON)
+    assert estimate_total({"a": sure}) == 1_000
+    assert estimate_total({"a": sure, "b": unsure}) == pytest.approx(1_000, abs=0.1)

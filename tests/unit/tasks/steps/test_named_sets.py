@@ -14,6 +14,7 @@ from privsyn.engine.request import Request
 from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import find_starts
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import measure_marginals
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
@@ -156,3 +157,32 @@ def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None
     more = compress_domain(answers, queries, binning, compression, {"a": (6,)})
     assert few["a"].size == 2 and more["a"].size == 7  # null has a code of its own
     assert few["b"].size == more["b"].size
+
+
+def test_named_sets_have_a_share_in_a_table_of_any_width() -> None:
+    assert (
+        measure_marginals.compute_least_share([2])
+        == Fraction(1, 46)
+        > measure_marginals.compute_share([(2, 10.0)], 108)
+    )
+    assert measure_marginals.compute_least_share([2] * 20) == measure_marginals.WIDE_SHARE
+    assert measure_marginals.compute_least_share([]) == 0
+
+
+def test_counts_are_those_of_merged_codes_and_filtered_values_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    domain = Domain(("a", "b"), (12, 3))
+    columns = rng.integers(0, 13, 500).astype(np.uint8), rng.integers(0, 4, 500).astype(np.uint8)
+    rows = CodeTable(domain, columns, padded=True)
+    sets = [measure_marginals.PlannedSet(("a", "b"), (QUARTERS, np.array([0, 1, 0])), 1.0)]
+    merged = CodeTable.from_arrow(
+        list(measure_marginals.merge_rows(rows.to_arrow().to_batches(), sets)),
+        measure_marginals.build_set_domain(sets),
+        padded=True,
+    )
+    (counts,) = measure_marginals.count_sets(merged, sets, 1)
+    wanted = np.zeros((4, 2), dtype=np.int64)
+    for a, b in zip(*columns, strict=True):
+        if a < 12 and b < 3:
+            wanted[QUARTERS[a], [0, 1, 0][b]] += 1
+    assert counts.tolist() == wanted.ravel().tolist()

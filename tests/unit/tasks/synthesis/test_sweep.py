@@ -252,3 +252,13 @@ def test_values_that_the_pair_never_saw_fall_back_on_the_one_way() -> None:
     assert np.bincount(a).tolist() == [500, 500]
     unseen = np.bincount(b[a == 1], minlength=2)
     assert unseen.tolist() in ([150, 350], [149, 351], [151, 349])
+
+
+def test_each_sweep_comes_closer() -> None:
+    true = draw_related_table(DOMAIN, 20_000)
+    errors = []
+    for sweeps in (0, 1, 4):
+        made = synthesize(count_marginals(true, CLIQUES), DOMAIN, Synthesis(method="sweep", sweeps=sweeps), true.rows)
+        errors.append(sum(wrong_rows(made, true, clique) for clique in CLIQUES))
+    assert errors[1] < 0.5 * errors[0]
+    assert errors[2] <= errors[1]
