@@ -130,7 +130,7 @@ def test_a_broken_contract_is_a_state_and_a_table_on_the_run_page(
     spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = pa.table({"a": ["zanzibar"], "b": ["income"], "score": ["high"]})
-    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, **options: wrong)
+    monkeypatch.setattr(steps.select_marginals, "select", lambda *how, **options: wrong)
     state, flow_run = attempt(spec)
     assert (state.name, state.type.value) == ("ContractFailed", "FAILED")
     assert "'pairs' breaks its contract" in str(state.message)

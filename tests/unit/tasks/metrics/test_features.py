@@ -158,7 +158,7 @@ def test_the_null_expectation_by_simulation(monkeypatch: pytest.MonkeyPatch) -> 
 
     Also where only a quarter of the rows is compared.  One ratio has an sd of about 0.22 times its mean.
     """
-    monkeypatch.setattr("privsyn.tasks.metrics.propensity.SMALLEST_AUC", 10**9)
+    monkeypatch.setattr("privsyn.tasks.metrics.models.SMALLEST_AUC", 10**9)
     redrawn, fresh, part = [], [], []
     for seed in range(60):
         rng = np.random.default_rng([seed, 1])

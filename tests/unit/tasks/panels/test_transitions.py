@@ -169,7 +169,7 @@ def test_projection_keeps_the_sum_and_cuts_what_is_negative() -> None:
 
 
 def test_reversed_transitions_give_the_joint_shares_transposed() -> None:
-    forward = estimate_transition(make_counts(), 1e-3, SHARES, 10_000)
+    forward = estimate_transition(make_counts(), 1e-3, SHARES, 10_000, APART)
     back = forward.reverse()
     joint = forward.shares[:, None] * forward.next_codes
     np.testing.assert_allclose(back.shares[:, None] * back.next_codes, joint.T, atol=1e-12)
