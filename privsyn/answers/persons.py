@@ -33,7 +33,7 @@ from privsyn.data_contracts.question_language import EXAMPLE, OF_TRUTH, Summary,
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.engine.step import release_steps
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes
+from privsyn.tasks.panels.transitions import TransitionCodes, build_transition_codes
 
 if TYPE_CHECKING:
     import pandas as pd

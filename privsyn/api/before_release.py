@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from privsyn.base.arguments import check_arguments
-from privsyn.base.notebook import is_in_notebook
 from privsyn.base.settings import load_settings
+from privsyn.engine.progress import is_in_notebook
 from privsyn.sources.private_table import Table
 from privsyn.specs.spec_file import AnySpec, load_any_spec
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from privsyn.base.errors import LedgerError, RequestError
-from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
@@ -33,6 +32,7 @@ from privsyn.engine.checks import check_keepable
 from privsyn.engine.choose_accountant import assume_accountant, describe_use_after, read_dataset_summary
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
+from privsyn.engine.progress import format_html_table, format_paragraph
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
 from privsyn.pipelines.budget import split_sets
@@ -40,8 +40,7 @@ from privsyn.pipelines.named_sets import MEASURE_SETS
 from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.publish.release_note import list_score_steps
-from privsyn.sources.joined_source import JoinedSource
-from privsyn.sources.open_source import open_source
+from privsyn.sources.open_source import JoinedSource, open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of

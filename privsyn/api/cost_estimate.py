@@ -14,12 +14,12 @@ from typing import Any
 
 from privsyn.api.rehearsal import PUBLISH, Cost, Rehearsal, compute_quarter
 from privsyn.base.errors import RequestError
-from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
+from privsyn.engine.progress import format_html_table, format_paragraph
 from privsyn.engine.request import Request
 from privsyn.evaluation.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
 from privsyn.pipelines.registry import plan_release

@@ -10,8 +10,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from privsyn.base.arguments import check_arguments
-from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings, load_settings
+from privsyn.engine.progress import format_html_table, format_paragraph
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.specs.draft import LOOKED, TODO
 from privsyn.specs.draft_tables import CONFIRM, draft_any

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 from privsyn.api.ledger_comparison import compare_with_certificates, list_certified_folders, list_receipts_files
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import LedgerMissingError, PrivsynError, RequestError
-from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.places import expand_path
 from privsyn.base.registry import need_package
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, Text, Vocabulary, mention
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.receipts import Query
+from privsyn.engine.progress import format_html_table, format_paragraph
 from privsyn.engine.step_tables import StepRefs, format_record_name
 from privsyn.ledgers.audit import AT_CAP_DELTA, DatasetSummary, Entry
 from privsyn.ledgers.database import hide_password

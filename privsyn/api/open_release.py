@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 from privsyn.answers.questions import Questions
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
-from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings
 from privsyn.base.wording import describe_epsilon, describe_use
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.progress import show_bar
+from privsyn.engine.progress import format_html_table, format_paragraph, show_bar
 from privsyn.storage.released_files import (
     check_released_file,
     find_release,

@@ -18,14 +18,13 @@ from privsyn.api.open_release import Release
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import PeriodReleasedError, RequestError
 from privsyn.base.interrupts import defer_interrupts
-from privsyn.base.notebook import is_in_notebook
 from privsyn.base.places import resolve_place
 from privsyn.base.process_memory import pause_gc
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.base.wording import mention
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.progress import show_progress
+from privsyn.engine.progress import is_in_notebook, show_progress
 from privsyn.sources.open_source import AnyPlace
 from privsyn.sources.private_table import Table
 from privsyn.specs.spec_file import AnySpec, load_any_spec

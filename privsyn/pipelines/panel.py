@@ -51,11 +51,11 @@ from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, REFINE
 from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total
-from privsyn.tasks.estimation.tails import with_tails
+from privsyn.tasks.estimation.smooth_counts import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
-from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
+from privsyn.tasks.panels.transitions import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import encode, measure_marginals
 from privsyn.tasks.steps.decode_linked import build_linked_domain, build_linked_schema, decode_linked, linked_to_arrow
 from privsyn.tasks.synthesis import shards

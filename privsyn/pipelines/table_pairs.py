@@ -46,7 +46,7 @@ from privsyn.pipelines.synthesis_steps import (
     REFINED,
     read_consistent,
 )
-from privsyn.tasks.estimation.tails import with_tails
+from privsyn.tasks.estimation.smooth_counts import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows, read_values_above
 from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked

@@ -263,7 +263,7 @@ class EncodingPlan:
         return {self.panel.person: ValueRange(pa.int64(), False, 1, MOST_PERSONS), **table_ranges}
 
     def with_slopes(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
-        """Return the plan with these slopes in the cells of numeric columns (tasks/estimation/tails.py)."""
+        """Return the plan with these slopes in the cells of numeric columns (tasks/estimation/smooth_counts.py)."""
         codecs = [c.with_slopes(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
         return replace(self, codecs=tuple(codecs))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import AttributeRecode
-from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.panels.transitions import TransitionCodes
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.rules.intervals import Interval, evaluate_condition, read_cells
 

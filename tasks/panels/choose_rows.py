@@ -3,13 +3,15 @@
 A person's rows are sorted by the order column, if the spec names one, and then by their whole content (row_order.py).
 At most K are kept, a contiguous run if there is an order, and one of its neighbouring pairs is drawn.  All choices
 depend on the person's identifier and own rows alone, not on other persons or the storage order.
+
+So do the figures of a person's kept rows, such as whether a condition ever holds, for private and linked rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +22,11 @@ from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.tables import BATCH_ROWS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.streams import mix_bits
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, gather_rows
+from privsyn.tasks.rules.intervals import Interval
 
 RUN_SALT, PAIR_SALT = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
 LATER_SALT = np.uint64(0xA24BAED4963EE407)
@@ -30,6 +34,9 @@ LATER_SALT = np.uint64(0xA24BAED4963EE407)
 
 Passes = Callable[[], Iterable[pa.RecordBatch]]
 """Starts a fresh pass over the private rows."""
+
+Integers: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -324,3 +331,59 @@ def _choose(located: _Located, every_row: RowsOfPersons, panel: Panel) -> KeptRu
     drawn, after = (before == np.repeat(which, person_sizes) for which in (chosen_run, later))
     kept_rows = place[inside], number[inside], rows[inside], before[inside]
     return KeptRuns(*kept_rows, drawn[inside], in_pair[inside], after[inside])
+
+
+def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[Integers]:
+    """Return the code of each summary for every person of ``runs``, -1 for null; reads the rows once."""
+    book = plan.summaries[0].book
+    behind = book.find_measured_columns([name for codec in plan.summaries for name in codec.node.columns])
+    codecs = [c for c in plan.row_plan.codecs if not {*behind}.isdisjoint(c.ranges())]
+    order = np.argsort(runs.place, kind="stable")
+    wanted, start = runs.place[order], 0
+    parts: dict[str, list[pa.Array]] = {}
+    for batch in passes():
+        low, high = np.searchsorted(wanted, [start, start + batch.num_rows])
+        rows = batch.take(pa.array(wanted[low:high] - start))
+        start += batch.num_rows
+        for codec in codecs:
+            for name, values in codec.read({source: rows.column(source) for source in codec.sources}).items():
+                parts.setdefault(name, []).append(values)
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    table = {name: pa.chunked_array(arrays).combine_chunks().take(pa.array(back)) for name, arrays in parts.items()}
+    return [codec.compute(codec.book.read_table(table), runs.first) for codec in plan.summaries]
+
+
+def summarize_linked(
+    plan: EncodingPlan, recode: Recode, read: Callable[[str], Interval], first: NDArray[np.bool_]
+) -> dict[str, Codes]:
+    """Return the coarse codes of each summary for the persons of linked rows.
+
+    ``read``: returns a column's possible values in each row, person by person and in order; ``first``: where a person
+    begins.
+    """
+    codes_by_summary = {}
+    for summary in plan.summaries:
+        codes = summary.compute(summary.book.resolve(read), first)
+        fine = summary.encode({summary.attribute: pa.array(codes, mask=codes < 0)})[0]
+        summary_recode = recode[summary.attribute]
+        codes_by_summary[summary.attribute] = np.minimum(summary_recode.coarse[fine], summary_recode.size - 1)
+    return codes_by_summary
+
+
+def list_groups(
+    plan: EncodingPlan, recode: Recode, coarse: Mapping[str, Codes], figures: Mapping[str, Codes]
+) -> list[tuple[Codes, Codes]]:
+    """Return the groups of persons that questions use: by the linked rows, and by the records.
+
+    ``coarse``: codes of records; ``figures``: summary -> codes from the linked rows.
+    """
+    groups = []
+    for attributes in plan.person_groups:
+        shape = [recode[a].size for a in attributes]
+        by_rows, wanted = (
+            [np.minimum(codes_by_attribute.get(a, coarse[a]), recode[a].size - 1) for a in attributes]
+            for codes_by_attribute in (figures, coarse)
+        )
+        groups.append((np.ravel_multi_index(by_rows, shape), np.ravel_multi_index(wanted, shape)))
+    return groups

@@ -31,6 +31,7 @@ from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.panels.allowed_codes import take_values
 from privsyn.tasks.panels.choose_persons import choose_persons
+from privsyn.tasks.panels.choose_rows import list_groups, summarize_linked
 from privsyn.tasks.panels.link_rows import (
     KIND,
     KIND_BESIDE_FIRST,
@@ -46,9 +47,7 @@ from privsyn.tasks.panels.link_rows import (
     redraw_forbidden,
     repeat_persons,
 )
-from privsyn.tasks.panels.summaries import list_groups, summarize_linked
-from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.panels.transitions import Transition, estimate_pairs
+from privsyn.tasks.panels.transitions import Transition, TransitionCodes, estimate_pairs
 from privsyn.tasks.rules.intervals import Interval, read_cells
 from privsyn.tasks.synthesis.fine_codes import FineCodes, PlacedRecords, RelatedPlaces
 

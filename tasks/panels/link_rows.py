@@ -30,10 +30,9 @@ from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.gum_update import TargetMarginal
 from privsyn.tasks.panels.allowed_codes import AllowedCodes, RowsInCodes, combine, draw_allowed, take_values
 from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
+from privsyn.tasks.panels.choose_rows import list_groups, summarize_linked
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
-from privsyn.tasks.panels.summaries import list_groups, summarize_linked
-from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.panels.transitions import CORRELATIONS, Transition, Transitions
+from privsyn.tasks.panels.transitions import CORRELATIONS, Transition, TransitionCodes, Transitions
 from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes, PlacedRecords, RelatedPlaces
 from privsyn.tasks.synthesis.shards import Shard

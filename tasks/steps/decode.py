@@ -31,7 +31,7 @@ from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.derived import DifferenceCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
-from privsyn.tasks.estimation.tails import with_tails
+from privsyn.tasks.estimation.smooth_counts import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.rules.repair import find_valid_row, repair_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes, RelatedPlaces, fit_related_places

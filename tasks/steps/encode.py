@@ -54,10 +54,10 @@ from privsyn.tasks.panels.choose_rows import (
     find_kept_rows,
     iterate_runs,
     iterate_stored_runs,
+    summarize_runs,
     take_at,
 )
-from privsyn.tasks.panels.summaries import summarize_runs
-from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.panels.transitions import TransitionCodes
 from privsyn.tasks.steps.compress_domain import recode_rows
 
 PERSON_ROWS = 1 << 22

@@ -110,7 +110,7 @@ def test_a_password_is_not_in_the_ledgers_repr(places: Path, monkeypatch: pytest
 
 
 def test_texts_of_a_table_are_shown_as_text() -> None:
-    from privsyn.base.notebook import format_html_table
+    from privsyn.engine.progress import format_html_table
 
     assert format_html_table(["<b>"], [["<i>", "TODO <"]], "TODO").count("&lt;") == 3
 

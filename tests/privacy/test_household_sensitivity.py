@@ -19,7 +19,7 @@ from privsyn.engine.step import release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.choose_rows import KeptRuns
-from privsyn.tasks.panels.transition_codes import build_transition_codes
+from privsyn.tasks.panels.transitions import build_transition_codes
 from privsyn.tasks.steps.encode import build_pair_domain, plan_transition_queries
 from tests.support.examples import keep_first
 from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec, make_households

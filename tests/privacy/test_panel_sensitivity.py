@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.choose_rows import KeptRuns
-from privsyn.tasks.panels.transition_codes import build_transition_codes
+from privsyn.tasks.panels.transitions import build_transition_codes
 from privsyn.tasks.steps import encode
 from tests.support.examples import keep_first
 from tests.support.linked_records import count_encoded, count_kept, count_paired, identity_recode

@@ -20,7 +20,7 @@ from privsyn.engine.step import release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.panels import choose_rows
-from privsyn.tasks.panels.transition_codes import build_transition_codes
+from privsyn.tasks.panels.transitions import build_transition_codes
 from privsyn.tasks.steps import encode
 from tests.support.examples import keep_first
 from tests.support.linked_records import count_encoded, count_paired, count_without, identity_recode

@@ -12,7 +12,7 @@ from privsyn.engine.request import Request
 from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
-from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.panels.transitions import TransitionCodes
 from privsyn.tasks.steps import encode
 from privsyn.tasks.steps.encode import (
     EncodedPersons,

@@ -22,7 +22,6 @@ from threadpoolctl import threadpool_limits
 from privsyn.answers.counted import Question, answer_means
 from privsyn.answers.released_counts import MemoryCounts
 from privsyn.base.errors import RequestError
-from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn
 from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS
@@ -35,6 +34,7 @@ from privsyn.data_contracts.rule_language import ONE_ROW
 from privsyn.data_contracts.rules import Rule, list_conditions, list_continued_expressions, list_expressions
 from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.plan import Plan
+from privsyn.engine.progress import format_html_table, format_paragraph
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.evaluation.forecasts.stand_in import MadeUpTable, list_nullable

@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.estimation.recode import AttributeRecode
-from privsyn.tasks.panels import transition_codes
+from privsyn.tasks.panels import transitions
 from privsyn.tasks.panels.gaps import Gaps
 from privsyn.tasks.panels.link_rows import Places, draw_codes, fit_to_shares
-from privsyn.tasks.panels.transition_codes import refine_weights
-from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves, project_to_sum
+from privsyn.tasks.panels.transitions import (
+    Transition,
+    estimate_transition,
+    model_moves,
+    project_to_sum,
+    refine_weights,
+)
 
 SHARES, APART = np.array([0.5, 0.3, 0.2]), np.ones(3)
 
@@ -50,7 +55,7 @@ def test_noise_is_not_taken_for_change() -> None:
 
 def test_no_value_moves_inside_a_code_of_one_value() -> None:
     recode = AttributeRecode(np.array([0, 1, 1]), np.ones(3, bool), np.array([1.0, 0.5, 0.5]), np.ones(3), np.ones(3))
-    codes = transition_codes.TransitionCodes(recode, np.eye(2), 2)
+    codes = transitions.TransitionCodes(recode, np.eye(2), 2)
     apart = codes.measure_apart(np.array([1.0, 1.0, np.inf]))
     np.testing.assert_allclose(apart, [0.0, 0.75])
     noisy = np.array([[400.0, 900.0, 4_000.0], [1_100.0, 600.0, 3_000.0]])
@@ -89,7 +94,7 @@ def test_codes_of_transitions_are_of_neighbours_and_split_the_coarse_ones() -> N
     mass = np.append(np.linspace(100, 10, 30), 50.0)
     weight = mass / np.bincount(coarse, weights=mass)[coarse]
     recode = AttributeRecode(coarse, coarse >= 0, weight, mass, np.ones(31))
-    codes = transition_codes._cut(recode, [(1, 30)], 8, 30)
+    codes = transitions._cut(recode, [(1, 30)], 8, 30)
     assert 4 <= codes.size <= 9
     assert (np.diff(codes.recode.coarse) >= 0).all()
     assert codes.recode.coarse[30] == codes.size - 1 == codes.ordered
