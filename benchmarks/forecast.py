@@ -25,9 +25,9 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, open_table
 from privsyn.evaluation.forecasts.forecast import ReleaseQuality, simulate_figures
 from privsyn.evaluation.forecasts.stand_in import DEFAULT_STRENGTH, assume_rows, list_nullable, resample_rows
+from privsyn.pipelines.added_looks import NO_VALUE_COUNTS
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
-from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.samples import take_rows
 

@@ -25,7 +25,6 @@ from pydantic_core import CoreSchema
 from privsyn.data_contracts.columns import CategoryValue, Column, DropColumn
 from privsyn.data_contracts.columns.ordered_columns import name_heap_attribute
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
-from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.frozen_model import (
     FieldError,
@@ -53,12 +52,14 @@ from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn,
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
 from privsyn.data_contracts.presets import (
     DEFAULT_ACCOUNTANT,
+    EARLIER_SECTIONS,
     PAPER,
     PAPER_ACCOUNTANT,
     RELATIONS,
     fill_options,
     fill_targets,
     keep_declined,
+    translate_to_current,
 )
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.public_counts import (

@@ -48,7 +48,7 @@ from privsyn.answers.question import (
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_known_totals
 from privsyn.answers.unmeasured import CONCENTRATION, compute_bounds, compute_distance, sum_rows
 from privsyn.base.errors import RequestError
-from privsyn.pipelines.value_steps import COUNTED_FILE
+from privsyn.pipelines.added_looks import COUNTED_FILE
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.estimation.frequent_values import read_counted
 from privsyn.tasks.estimation.recode import AttributeRecode

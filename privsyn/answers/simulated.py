@@ -29,9 +29,9 @@ from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.question_language import split_formula, strip_quotes
 from privsyn.engine.memory import MemoryRun, Tables
+from privsyn.pipelines.added_looks import COUNTED_FILE
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.rung_steps import CHOOSE
-from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import Recode, recode_to_table, with_one_ways

@@ -18,6 +18,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step, repeat
+from privsyn.pipelines.added_looks import ask_trends_again, count_values_again, explain_by_trends
 from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
 from privsyn.pipelines.mechanism_parts import build_measurement
 from privsyn.pipelines.named_sets import measure_sets_again
@@ -32,8 +33,6 @@ from privsyn.pipelines.one_shot import (
     build_looks,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps
-from privsyn.pipelines.trend_steps import ask_trends_again, explain_by_trends
-from privsyn.pipelines.value_steps import count_values_again
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart

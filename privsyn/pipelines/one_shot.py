@@ -22,6 +22,13 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step, connect, fund
+from privsyn.pipelines.added_looks import (
+    TREND_SCORES,
+    TRENDS,
+    VALUE_STEPS,
+    ask_unclear_trends,
+    explain_by_trends,
+)
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
@@ -38,13 +45,6 @@ from privsyn.pipelines.common_steps import (
 from privsyn.pipelines.named_sets import COMPRESS_FOR_SETS, MEASURE_SETS, SET_STEPS
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import ROW_STEPS, build_row_steps
-from privsyn.pipelines.trend_steps import (
-    TREND_SCORES,
-    TRENDS,
-    ask_unclear_trends,
-    explain_by_trends,
-)
-from privsyn.pipelines.value_steps import VALUE_STEPS
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.cells import list_roundings
 from privsyn.tasks.estimation.recode import build_coarse_domain

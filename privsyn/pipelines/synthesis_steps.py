@@ -17,6 +17,7 @@ from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import COLUMN_ORDER, DECODED_COLUMNS, Output, Progress, PublishedFile, RowStream, Step
+from privsyn.pipelines.added_looks import read_frequent_values, read_trends
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import COMPRESSION, RECODE, list_released_tables
 from privsyn.pipelines.named_sets import (
@@ -26,8 +27,6 @@ from privsyn.pipelines.named_sets import (
     read_set_marginals,
     set_apart,
 )
-from privsyn.pipelines.trend_steps import read_trends
-from privsyn.pipelines.value_steps import read_frequent_values
 from privsyn.tasks.estimation import known_zeros, marginals
 from privsyn.tasks.estimation.pair_departures import is_wide
 from privsyn.tasks.estimation.recode import (

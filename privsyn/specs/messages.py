@@ -20,9 +20,9 @@ from privsyn.base.errors import RequestError
 from privsyn.base.wording import Text, join_sentences, mention, refer_to_action
 from privsyn.data_contracts import columns as kinds_module
 from privsyn.data_contracts import mechanism_options
-from privsyn.data_contracts.earlier_spellings import as_written
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import OF_ROWS
+from privsyn.data_contracts.presets import as_written
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 KINDS: dict[str, type[BaseModel]] = {

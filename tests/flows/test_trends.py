@@ -23,9 +23,9 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, get_step, release_steps, say
+from privsyn.pipelines.added_looks import TRENDS, list_trend_pairs
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs
 from privsyn.publish.certificate_of_run import list_measured_relations
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.noisy import count_marginals, read_answers, read_receipts

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from privsyn.data_contracts.earlier_spellings import ROUNDS
+from privsyn.data_contracts.presets import ROUNDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.spec_file import load_any_spec
 

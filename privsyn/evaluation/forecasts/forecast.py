@@ -38,9 +38,9 @@ from privsyn.engine.progress import format_html_table, format_paragraph
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.evaluation.forecasts.stand_in import MadeUpTable, list_nullable
+from privsyn.pipelines.added_looks import NO_VALUE_COUNTS
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
-from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch_with_numbers

@@ -22,8 +22,8 @@ from ruamel.yaml import YAML
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import Column
-from privsyn.data_contracts.earlier_spellings import RENAMED, ROUNDS, SECTIONS
 from privsyn.data_contracts.mechanism_options import AnyMechanism, Mechanism
+from privsyn.data_contracts.presets import RENAMED, ROUNDS, SECTIONS
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys

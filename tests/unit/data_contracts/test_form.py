@@ -17,7 +17,6 @@ from ruamel.yaml import YAML
 
 from privsyn.data_contracts import frozen_model
 from privsyn.data_contracts import release_spec as specs
-from privsyn.data_contracts.earlier_spellings import translate_to_current
 from privsyn.data_contracts.frozen_model import FieldError, explain, leave_to_preset
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.presets import (
@@ -25,6 +24,7 @@ from privsyn.data_contracts.presets import (
     RELATIONS,
     WIDE_RELATIONS,
     find_open_values,
+    translate_to_current,
 )
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.comparison.method import MethodSettings

@@ -1,4 +1,8 @@
-"""The trends of ordered columns: the look at them, and its use in later steps."""
+"""Looks that the paper does not have: trends of ordered columns, and counts of single values; and their later use.
+
+A trend is one number for a pair: how two ordered columns rise together.  Single values are counted inside heavy cells
+of numbers, and decoding gives rows these values as often as the counts say.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.artifacts import LookKind
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import LookDescription, ReleaseStep, repeat
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, repeat
 from privsyn.pipelines.common_steps import (
+    NUMBERS,
     RECODE,
     RECODED,
     RELEASED,
+    count_cells,
     explain_one_cell,
     list_released_tables,
     publish_noisy,
 )
-from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
+from privsyn.tasks.codecs.numbers import FrequentValues
+from privsyn.tasks.estimation.frequent_values import (
+    find_frequent_values,
+    list_values_to_count,
+    read_counted,
+    tabulate_counted,
+)
+from privsyn.tasks.estimation.noisy import count_marginals, pool_answers, tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
@@ -33,6 +49,19 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import measure_marginals, score_columns, select_marginals
 
 TRENDS = "trend_scores"
+
+VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
+COUNTED, LOCATED = "find_heavy_cells.counted", f"{LOCATE}.located_rows"
+COUNTED_FILE = "marginals/counted_values.parquet"
+
+WORDS = "has the counts of the values in `counted_values`, and last the count of all other values"
+
+NO_VALUE_COUNTS = {
+    "find_heavy_cells": {"counted": tabulate_counted([], [])},
+    LOCATE: {"located_rows": pa.table({})},
+    VALUE_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
+}
+"""Step -> its empty tables, for a run in memory that has only codes, not values."""
 
 
 def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:
@@ -113,7 +142,7 @@ def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str
     return pairs or score_columns.list_pairs(ordered, request.list_asked_pairs(tuple(ordered), limit))
 
 
-def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+def _plan_trends(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     recode = inputs.recode()
     total = estimate_total(recode)
     attributes = list(rank_codes(recode, request.encoding.binning, 1, request.public.two_valued))
@@ -123,7 +152,7 @@ def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     return score_columns.plan_trends(attributes, top, rho, request.records, pairs)
 
 
-def _plan_again(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+def _plan_trends_again(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     """Plan the queries of the first look again."""
     attributes = list(rank_codes(inputs.recode(), request.encoding.binning, 1, request.public.two_valued))
     first = inputs.noisy(TRENDS)[0]
@@ -131,7 +160,9 @@ def _plan_again(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     return score_columns.plan_trends(attributes, score_columns.get_top(first), rho, request.records, pairs)
 
 
-def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+def _count_trends(
+    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
+) -> Iterator[NDArray[np.int64]]:
     scores = {a: r.score for a, r in rank_by_looks(request, inputs, queries).items()}
     return score_columns.count_trends(rows, queries, request.threads, scores)
 
@@ -145,8 +176,8 @@ TREND_SCORES = ReleaseStep(
     inputs=(RECODED, RECODE),
     outputs=RELEASED,
     reads=(KnowledgePart.NEAR, KnowledgePart.TWO_VALUED),
-    plan=_plan,
-    exact=_count,
+    plan=_plan_trends,
+    exact=_count_trends,
     look=LookDescription(
         counted="how pairs of numbers and moments rise together",
         reason=lambda r: (
@@ -165,4 +196,95 @@ TREND_SCORES = ReleaseStep(
 def ask_trends_again(n: int) -> ReleaseStep:
     """Return the look of a further release ``n``, with the queries of the first."""
     again = repeat(TREND_SCORES, n, publish_noisy(f"trends_{n}"))
-    return replace(again, inputs=(*again.inputs, *list_released_tables(TRENDS)), plan=_plan_again)
+    return replace(again, inputs=(*again.inputs, *list_released_tables(TRENDS)), plan=_plan_trends_again)
+
+
+def _find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.noisy("one_way_marginals")
+    noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
+    codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
+    values = list_values_to_count(codecs, noisy, inputs.rho[VALUE_COUNTS], request.records)
+    return {"counted": tabulate_counted(values, codecs)}
+
+
+FIND_HEAVY_CELLS = Step(
+    name="find_heavy_cells",
+    title="Find heavy cells",
+    about="cells in which one value may have most of the rows",
+    when="before value counts",
+    kind=StepKind.POSTPROCESS,
+    only_with_look=VALUE_COUNTS,
+    budgets=(VALUE_COUNTS,),
+    inputs=list_released_tables("one_way_marginals"),
+    outputs={"counted": tables.COUNTED},
+    fields=("together",),  # these columns are not asked
+    run=_find,
+    published={"counted": PublishedFile(COUNTED_FILE, "lists the values whose counts were asked one by one")},
+)
+
+
+def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    counted = read_counted(inputs.table(COUNTED))
+    domain = measure_marginals.build_located_domain(counted)
+    if not counted:  # no pass over the rows
+        return {"located_rows": RowStream.of_codes((), domain)}
+    rows = measure_marginals.locate_rows(inputs.batches(NUMBERS), request.encoding, counted)
+    return {"located_rows": RowStream.of_codes(rows, domain)}
+
+
+LOCATE_VALUES = Step(
+    name=LOCATE,
+    title="Locate values",
+    about="which of these values each row has",
+    when="before value counts",
+    kind=StepKind.TRANSFORM,
+    only_with_look=VALUE_COUNTS,
+    inputs=(COUNTED, NUMBERS),
+    outputs={"located_rows": tables.LOCATED_ROWS},
+    inherits=(KnowledgePart.CODES,),
+    run=_locate,
+    version=2,
+)
+
+
+def _plan_values(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    return measure_marginals.plan_values(read_counted(inputs.table(COUNTED)), rho, request.records)
+
+
+COUNT_VALUES = ReleaseStep(
+    name=VALUE_COUNTS,
+    title="Value counts",
+    about="how many rows have each of these values",
+    when="columns of numbers with wide cells",
+    measures=LookKind.VALUES,
+    read_with=(COUNTED,),
+    inputs=(LOCATED, COUNTED),
+    outputs=RELEASED,
+    plan=_plan_values,
+    exact=count_cells,
+    look=LookDescription(
+        counted="counts of single values of numbers in intervals that have many rows",
+        reason=explain_one_cell,
+        noise_of="a count of a value",
+    ),
+    rows=LOCATED,
+    rows_domain=lambda r, inputs: measure_marginals.build_located_domain(read_counted(inputs.table(COUNTED))),
+    published=publish_noisy(VALUE_COUNTS, WORDS),
+)
+
+VALUE_STEPS = (FIND_HEAVY_CELLS, LOCATE_VALUES, COUNT_VALUES)
+"""The steps that count single values inside heavy cells."""
+
+
+def count_values_again(n: int) -> ReleaseStep:
+    """Return the look of a further release ``n`` at the same values."""
+    return repeat(COUNT_VALUES, n, publish_noisy(f"{VALUE_COUNTS}_{n}", WORDS))
+
+
+def read_frequent_values(request: Request, inputs: Inputs, recode: Recode) -> dict[str, FrequentValues]:
+    """Return column -> its frequent values, by all looks; ``recode``: with all one-ways."""
+    queries, answers = pool_answers(*inputs.all_noisy(LookKind.VALUES))
+    looks: dict[str, tuple[Query, NDArray[Any]]] = {
+        q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)
+    }
+    return find_frequent_values(read_counted(inputs.table(COUNTED)), looks, recode, request.encoding)
