@@ -1,7 +1,7 @@
 """Transitions: the codes by which pairs of rows are counted, and the probability of each code of a person's next row.
 
 A column's relation with itself is strong and measured in one table, so it can use finer codes than the relations of all
-pairs of columns: an ordered column has as many as its table's noise allows.
+pairs of columns.  An ordered column has as many as its table's noise allows.
 """
 
 from __future__ import annotations
