@@ -40,7 +40,8 @@ from privsyn.pipelines.named_sets import MEASURE_SETS
 from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.publish.release_note import list_score_steps
-from privsyn.sources.open_source import JoinedSource, open_source
+from privsyn.sources.joined_source import JoinedSource
+from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of

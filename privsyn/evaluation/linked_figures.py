@@ -18,7 +18,7 @@ from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import EvaluatedRelease, read_released_cuts
-from privsyn.sources.open_source import JoinedSource
+from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import read_table_pair
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_every_column

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.open_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE
+from privsyn.sources.joined_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns

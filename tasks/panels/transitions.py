@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -329,6 +328,8 @@ def _fit_to_sums(counts: Floats, rows: Floats, columns: Floats) -> None:
 
 def list_scores(rows: Floats, columns: Floats) -> list[tuple[Floats, Floats]]:
     """Return the scores of rows and columns in each copula: normal, and exponential, which grow in the upper tail."""
+    from scipy.special import ndtri  # here: it loads slowly, and most releases have no linked rows
+
     by_copula: list[tuple[Floats, Floats]] = []
     for score in (ndtri, lambda rank: -np.log1p(-rank)):
         first, second = (score(_find_middles(shares)) for shares in (rows, columns))

@@ -20,7 +20,8 @@ from privsyn.base.settings import Settings
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import count_repairs
-from privsyn.sources.open_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE, open_source
+from privsyn.sources.joined_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE
+from privsyn.sources.open_source import open_source
 from tests.support.commands import privsyn as run_command
 from tests.support.examples import keep_first
 from tests.support.linked_tables import (

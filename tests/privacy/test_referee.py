@@ -43,7 +43,7 @@ from privsyn.engine.step import ReleaseStep, Step, release_steps
 from privsyn.extras.itemsets.steps import TransactionLook
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.table_pairs import split_step_name
-from privsyn.sources import open_source
+from privsyn.sources import joined_source
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels import choose_rows, row_order
@@ -299,17 +299,17 @@ def test_35_mutant_ties_in_the_order_as_they_are_stored(monkeypatch: pytest.Monk
 )
 def test_35_mutant_a_row_of_a_key_that_is_there_twice(monkeypatch: pytest.MonkeyPatch, case: str, choice: str) -> None:
     """Planted mutants: of rows of one key above, or of one member, the first one stays as they are stored."""
-    original = getattr(open_source.JoinedSource, choice).func
+    original = getattr(joined_source.JoinedSource, choice).func
     by_place = lambda source: original(replace(source, order=StorageOrder()))  # noqa: E731
-    monkeypatch.setattr(open_source.JoinedSource, choice, property(by_place))
+    monkeypatch.setattr(joined_source.JoinedSource, choice, property(by_place))
     expect_orders_to_show(judge(case))
 
 
 def test_35_mutant_the_drawn_row_is_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: of a person's visits the first one as it is stored is drawn."""
-    original = open_source.DrawnSource._draw
+    original = joined_source.DrawnSource._draw
     by_place = lambda drawn: original(replace(drawn, rows=replace(drawn.rows, order=StorageOrder())))  # noqa: E731
-    monkeypatch.setattr(open_source.DrawnSource, "_draw", by_place)
+    monkeypatch.setattr(joined_source.DrawnSource, "_draw", by_place)
     verdict = judge("privsyn, a tree three deep")
     expect_orders_to_show(verdict)
     assert {split_step_name(v.look)[0] for v in verdict.violations if v.look != PRICE} == {"drugs"}
@@ -333,9 +333,9 @@ def test_35_whose_rows_are_below_a_key_that_several_persons_have_follows_from_no
 
 def test_35_mutant_the_first_visit_of_a_key_has_the_rows_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: of drawn visits of one key the first one as it is stored has the drugs."""
-    original = open_source.JoinedSource._keys.func
+    original = joined_source.JoinedSource._keys.func
     by_place = lambda source: original(replace(source, order=StorageOrder()))  # noqa: E731
-    monkeypatch.setattr(open_source.JoinedSource, "_keys", property(by_place))
+    monkeypatch.setattr(joined_source.JoinedSource, "_keys", property(by_place))
     expect_orders_to_show(SHARED.judge(ORDERS))
 
 

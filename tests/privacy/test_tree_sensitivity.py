@@ -19,7 +19,7 @@ import pytest
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
 from privsyn.pipelines.registry import build_steps
-from privsyn.sources import open_source as joined_source
+from privsyn.sources import joined_source
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.panels.transitions import build_transition_codes
 from tests.support.linked_records import count_encoded, count_paired, count_without, identity_recode

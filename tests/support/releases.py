@@ -79,6 +79,7 @@ def outputs(step: Step, tables: dict[str, pa.Table], spec: ReleaseSpec, rows: An
     access = None if step.kind is StepKind.POSTPROCESS else PrivateAccess(lambda repairs=None: rows())
     inputs = Inputs({n: (lambda n=n: tables[n]) for n in tables}, access)
     request = Request(spec, tuple(spec.released_columns))
+    step = replace(step, looks=dict.fromkeys(step.look_kinds, ()) | step.looks)
     made = step.run(request, step.lend(request, inputs), lambda done, total: None)
     found = {}
     for name, output in made.items():

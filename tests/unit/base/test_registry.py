@@ -150,7 +150,7 @@ def test_nothing_imports_a_package_of_an_extra_at_its_top() -> None:
     """What extras bring is imported inside functions, and so by nothing that a release loads."""
     extra = {"sklearn", "vl_convert", "dask", "distributed", "deltalake", "pyiceberg", "paramiko", "openlineage"}
     files = [f for name in ("privsyn", "tasks", "flows", "data_contracts") for f in (ROOT / name).rglob("*.py")]
-    assert len(files) > 400
+    assert len(files) > 300
     for file in files:
         top = ast.parse(file.read_text(encoding="utf-8")).body
         names = {a.name for n in top if isinstance(n, ast.Import) for a in n.names}

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import privsyn.sources.open_source as sources
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
+from privsyn.sources import joined_source
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.kernels import small_kernels
@@ -24,8 +24,8 @@ PLACES = [4, None, None, 1, 0, 2, 0, None]
 
 
 def test_each_key_is_found_at_its_place_and_no_other_is() -> None:
-    assert sources._Keys(KEYS).find(OWN).to_pylist() == PLACES
-    assert sources._Keys(KEYS.slice(1)).find(OWN.slice(1)).to_pylist() == [None, None, 0, None, 1, None, None]
+    assert joined_source._Keys(KEYS).find(OWN).to_pylist() == PLACES
+    assert joined_source._Keys(KEYS.slice(1)).find(OWN.slice(1)).to_pylist() == [None, None, 0, None, 1, None, None]
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_each_key_is_found_at_its_place_and_no_other_is() -> None:
 )
 def test_hashes_that_two_texts_share_change_nothing(hashes: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_kernels, "hash_texts", hashes)
-    assert sources._Keys(KEYS).find(OWN).to_pylist() == PLACES
-    alone = sources._Keys(pa.array(["a", "bb"]))
+    assert joined_source._Keys(KEYS).find(OWN).to_pylist() == PLACES
+    alone = joined_source._Keys(pa.array(["a", "bb"]))
     assert alone.find(pa.array(["b", "bb", "aa", "a"])).to_pylist() == [None, 1, None, 0]
 
 
