@@ -15,7 +15,7 @@ from typing import Any
 from privsyn.api.rehearsal import PUBLISH, Cost, Rehearsal, compute_quarter
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.partitions import PART_ROWS
+from privsyn.counting.engine import PART_ROWS
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows

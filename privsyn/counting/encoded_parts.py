@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from privsyn.counting.engine import Made
-from privsyn.counting.partitions import Partition
+from privsyn.counting.engine import Made, Partition
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.file_source import read_parquet
 from privsyn.tasks.codecs import EncodingPlan

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privsyn.counting.engine import Made
-from privsyn.counting.partitions import Partition
+from privsyn.counting.engine import Made, Partition
 from privsyn.storage.table_files import iterate_batches
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.steps import compress_domain

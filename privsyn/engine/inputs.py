@@ -12,8 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.counting.engine import Engine, LocalEngine, Make, RowWork
-from privsyn.counting.partitions import Partition
+from privsyn.counting.engine import Engine, LocalEngine, Make, Partition, RowWork
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.counting.partitions import list_parts
+from privsyn.counting.engine import list_parts
 from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind

@@ -157,7 +157,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
         loaded = client.run(modules_of_a_worker)
     assert len(loaded) == 2
     for names in loaded.values():
-        assert "privsyn.counting.partitions" in names, "this worker has counted nothing"
+        assert "privsyn.counting.engine" in names, "this worker has counted nothing"
         assert list_forbidden(names, FORBIDDEN) == []
     with monkeypatch.context() as patch:
         patch.setattr(DaskEngine, "open", lambda self: pytest.fail("the second run needs no cluster"))
@@ -474,7 +474,7 @@ def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
     """The same repairs, noise and released bytes as from rows that are encoded at once."""
     spec = few(folder)
     here = run(spec, noise=NoNoise())
-    monkeypatch.setattr("privsyn.counting.partitions.PART_ROWS", 100)
+    monkeypatch.setattr("privsyn.counting.engine.PART_ROWS", 100)
     with killing(cluster, places, "part_files.TableWriter.write"):
         again = spec.model_copy(update={"dataset": "again"})
         there = run(on(again, kind="dask"), noise=NoNoise(), new_dataset="the same, there")
@@ -504,7 +504,7 @@ def test_workers_that_make_rows_are_told_of_no_private_file(
         return hand_out(self, write, tasks, threads)
 
     monkeypatch.setattr(DaskEngine, "make_parts", noting)
-    monkeypatch.setattr("privsyn.counting.partitions.PART_ROWS", 100)
+    monkeypatch.setattr("privsyn.counting.engine.PART_ROWS", 100)
     spec = few(folder, synthesis={"sweeps": 2, "rows": 300, "shard_rows": 100})
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0, silence_logs=50,

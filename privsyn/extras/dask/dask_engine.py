@@ -27,8 +27,15 @@ from privsyn.base.interrupts import check_interrupts
 from privsyn.base.registry import need_package
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
-from privsyn.counting.engine import Engine, PartFile, WritePart
-from privsyn.counting.partitions import add_up, count_partition, get_worker_version, list_partitions
+from privsyn.counting.engine import (
+    Engine,
+    PartFile,
+    WritePart,
+    add_up,
+    count_partition,
+    get_worker_version,
+    list_partitions,
+)
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels.blocks import iterate_in_shape, iterate_passes

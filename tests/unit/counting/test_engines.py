@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.counting import partitions as module
-from privsyn.counting.engine import LocalEngine, count_at_once
-from privsyn.counting.partitions import add_up, count_partition, list_partitions, read_blocks
+from privsyn.counting import engine as module
+from privsyn.counting.engine import LocalEngine, add_up, count_at_once, count_partition, list_partitions, read_blocks
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels.counting import CodeTable, count
