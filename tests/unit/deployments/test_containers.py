@@ -14,7 +14,7 @@ import prefect
 import pytest
 from prefect.settings.models.root import Settings as PrefectSettings
 from pydantic import AliasChoices, BaseModel
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, SafeConstructor
 from typer.testing import CliRunner
 
 from privsyn.base.settings import PREFIX, Settings
@@ -78,7 +78,9 @@ def test_hadolint_finds_planted_faults(fault: str) -> None:
     assert done.returncode == 1
 
 
-def test_the_compose_file_follows_the_compose_specification(tmp_path: Path) -> None:
+def test_the_compose_file_follows_the_compose_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # check_jsonschema turns dates into text for every reader of YAML in its process
+    monkeypatch.setattr(SafeConstructor, "yaml_constructors", dict(SafeConstructor.yaml_constructors))
     wrong = tmp_path / "compose.yaml"
     wrong.write_text(COMPOSE.read_text(encoding="utf-8").replace("healthcheck:", "health_check:"))
     for file, status in ((COMPOSE, 0), (wrong, 1)):
