@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Merges
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.kernels.counting import fill_keys
-from privsyn.tasks.kernels.small_kernels import LANED_CELLS, draw_below, mix, shuffle_segments, tally
-from privsyn.tasks.kernels.streams import GAMMA, derive_stream, draw_uniform, shuffle
+from privsyn.tasks.kernels.small_kernels import LANED_CELLS, draw_below, mix, shuffle, shuffle_segments, tally
+from privsyn.tasks.kernels.streams import GAMMA, derive_stream, draw_uniform
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numba import njit
@@ -22,6 +24,11 @@ LANED_CELLS = 1 << 13
 def draw_below(word, bound):  # type: ignore[no-untyped-def]
     """Return an integer in [0, bound) from the high half of a random 64-bit word; uint64, bound <= 2**32."""
     return ((word >> _HALF) * bound) >> _HALF
+
+
+def shuffle(values: NDArray[Any], start: np.uint64) -> None:
+    """Shuffle a 1-d array in place by a stream."""
+    shuffle_segments(values, np.array([0, values.size], np.int64), start)
 
 
 @njit(nogil=True, cache=True)

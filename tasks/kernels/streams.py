@@ -46,13 +46,6 @@ def draw_uniforms(start: np.uint64, number: int) -> np.ndarray:
     return (mix_bits(words) >> np.uint64(11)) * 2.0**-53
 
 
-def shuffle(values: np.ndarray, start: np.uint64) -> None:
-    """Shuffle a 1-d array in place by a stream."""
-    from privsyn.tasks.kernels.small_kernels import shuffle_segments  # here: compiled code loads slowly
-
-    shuffle_segments(values, np.array([0, values.size], np.int64), start)
-
-
 def draw_systematically(weights: np.ndarray, totals: np.ndarray | int, offsets: np.ndarray | float) -> np.ndarray:
     """Round ``weights`` along the last axis to int64 quotas that sum exactly to ``totals``.
 

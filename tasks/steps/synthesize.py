@@ -21,7 +21,7 @@ from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros, restrict_to_domain
 from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, check_cells, choose_thread_count
-from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
+from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform
 from privsyn.tasks.knowledge.prior_pairs import PriorGuide
 from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, compute_row_factor, imply_pairs, list_missing_pairs
 from privsyn.tasks.synthesis.shards import Residuals, Shard
@@ -181,6 +181,8 @@ def _fit_component(
 
 def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
     """Return ``rows`` rows of the table in random order; how often its rows are taken differs by at most one."""
+    from privsyn.tasks.kernels.small_kernels import shuffle  # here: compiled code loads slowly
+
     order = np.arange(table.rows, dtype=np.uint32)
     shuffle(order, derive_stream(seed, _PRIOR, 0))
     chosen = np.resize(order, rows)
@@ -254,6 +256,8 @@ def _start(
 
 def _draw_independently(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:
     """Return a column of ``rows`` codes with the one-way's shares, in random order."""
+    from privsyn.tasks.kernels.small_kernels import shuffle  # here: compiled code loads slowly
+
     draws = derive_stream(seed, _START, attribute)
     quotas = draw_systematically(one_way, rows, draw_uniform(draws))
     column = np.repeat(np.arange(one_way.size, dtype=choose_code_dtype(one_way.size)), quotas)
@@ -263,6 +267,8 @@ def _draw_independently(one_way: np.ndarray, rows: int, seed: int, attribute: in
 
 def _reorder(columns: list[np.ndarray], numbers: list[int], start: np.uint64) -> None:
     """Put a component's rows in a new random order, so that joining it to the others is independent."""
+    from privsyn.tasks.kernels.small_kernels import shuffle  # here: compiled code loads slowly
+
     order = np.arange(columns[numbers[0]].size, dtype=np.uint32)
     shuffle(order, start)
     for i in numbers:

@@ -33,8 +33,8 @@ from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
 from privsyn.tasks.kernels.gum_update import TargetMarginal, index_rows
-from privsyn.tasks.kernels.small_kernels import shuffle_segments
-from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, draw_uniforms, shuffle
+from privsyn.tasks.kernels.small_kernels import shuffle, shuffle_segments
+from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, draw_uniforms
 from privsyn.tasks.kernels.sweep_moves import Sweeper, share_residuals
 from privsyn.tasks.synthesis.shards import Shard
 
