@@ -237,7 +237,7 @@ def check_same_here(spec: ReleaseSpec, there: ReleaseSummary, noise: NoNoise | N
 def test_a_worker_that_is_killed_in_mid_run_loses_nothing(places: Path, folder: str, cluster: Any) -> None:
     """It dies with finished partitions in its memory and another under way: they are counted again, by others."""
     spec, noise, again = few(folder), Counted(), Counted()
-    with killing(cluster, places, "partitions.count_partition", at_its_end=True):
+    with killing(cluster, places, "engine.count_partition", at_its_end=True):
         there = run(on(spec, kind="dask"), noise=noise)
     check_money()
     check_same_here(spec, there, again)
