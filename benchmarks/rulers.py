@@ -279,9 +279,9 @@ TUNED = {
     "mst-dpsynth": (("drawn", 32), ("drawn", 16), ("drawn", 64), ("own", 16), ("own", 64)),
     "mst-opendp": ((DOUBLING, 16), (DOUBLING, 32), (EQUAL, 16), (EQUAL, 64)),
 }
-"""Method -> kinds and numbers of bins beside its own, of which the page shows those that score best; by Adult's scores.
+"""Method -> kinds and numbers of bins beside its own; the page shows the best by score.  Chosen by Adult's scores.
 
-Those of dpsynth are of equal mass; "drawn": values are drawn inside a bin, and not its middle.
+Bins of dpsynth have equal mass; "drawn": values are drawn inside a bin, and not its middle.
 """
 
 

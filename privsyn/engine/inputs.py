@@ -121,7 +121,7 @@ class Inputs:
     def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], rho: Mapping[str, Fraction]) -> Inputs:
         """Return the same tables; ``looks``: kind -> the names of the earlier looks that made them.
 
-        ``rho``: look -> its exact budget, of the step itself and of ``budgets``; 0 for a look that is not taken.
+        ``rho``: look -> its exact budget, for the step itself and its declared ``budgets``; 0 if the look is not taken.
         """
         inputs = Inputs(self._read, self._private, self.work)
         inputs._looks, inputs.rho = looks, rho

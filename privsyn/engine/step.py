@@ -269,8 +269,8 @@ class Step:
 
     def build_key(self, request: Request) -> dict[str, Any]:
         """Return the step's own part of its cache key, JSON-ready: the fields and the public knowledge it reads."""
-        divided = [look for look in self.budgets if look in self.shares]
-        price = self.price(divided, request) if divided else {}
+        taken = [look for look in self.budgets if look in self.shares]
+        price = self.price(taken, request) if taken else {}
         declared = {**read_fields(request, self.fields), **self.settings(request)}
         return {**price, **declared, **request.public.key(self.reads)}
 

@@ -1,4 +1,4 @@
-"""Looks that the paper does not have: trends of ordered columns, and counts of single values; and their later use.
+"""Looks beyond the paper: trends of ordered columns, counts of single values, and their use in later steps.
 
 A trend is one number for a pair: how two ordered columns rise together.  Single values are counted inside heavy cells
 of numbers, and decoding gives rows these values as often as the counts say.

@@ -53,7 +53,7 @@ MOST_DIGITS = 18
 """Largest number of digits of a count: Python refuses numbers with thousands of digits."""
 
 
-def list_public_places(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:
+def _list_named_files(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:
     """Yield the field and the path of every file of a lookup or a total."""
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
@@ -72,7 +72,7 @@ def with_public_inputs(spec: ReleaseSpec) -> ReleaseSpec:
     """
     private, prior, cells = spec.private_places, spec.prior, spec.cells
     known = identify_prior(prior, private) if prior is not None and prior.place else prior
-    read = {field: read_listed_file(Path(place), private, field) for field, place in list_public_places(spec)}
+    read = {field: read_listed_file(Path(place), private, field) for field, place in _list_named_files(spec)}
     asked = cells is not None and cells.release
     earlier = open_earlier_release(Path(asked), "cells.release") if asked else None
     filled = _fill_files(spec, read) if read else spec

@@ -236,8 +236,8 @@ def _validate(document: Document, folder: Path | None = None) -> ReleaseSpec:
         spec = ReleaseSpec.model_validate(document.content)
     except ValidationError as error:
         raise messages.request_error(messages.from_validation(error, document.lines)) from None
-    for fault in faults:  # after the faults of the spec itself, which have lines
-        raise fault
+    if faults:  # after the faults of the spec itself, which have lines
+        raise faults[0]
     return spec
 
 

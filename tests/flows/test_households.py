@@ -281,7 +281,7 @@ def test_members_are_named_by_roles_of_which_there_is_one() -> None:
 
 
 def make_dated(persons: int) -> dict[str, pa.Table]:
-    """Persons with a date of birth and of death, and visits with a beginning and an end, of which some break rules."""
+    """Persons with a date of birth and of death, and visits with a beginning and an end.  Some break rules."""
     rng = np.random.default_rng(0)
     day = np.timedelta64(1, "D")
     birth = np.datetime64("1990-01-01") + rng.integers(0, 12_000, persons) * day

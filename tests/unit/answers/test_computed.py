@@ -1,4 +1,4 @@
-"""Answers of columns that rules compute, of dummies, of columns split by others, and of those named as figures."""
+"""Answers of columns that rules compute, of dummies, of columns split by others, and of columns named as figures."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_bad_input_is_one_sentence(options: tuple[str, ...], words: str) -> None
 
 
 def shown(width: int, against: int = 0) -> list[str]:
-    """The lines of the summary; titles are those of the real metrics, as far as there are any."""
+    """The lines of the summary; real metrics keep their titles."""
     evaluation = make_evaluation(5, against=against)
     tables = []
     for i, scores in enumerate(evaluation.scores):

@@ -104,7 +104,7 @@ def test_refusals() -> None:
 
 
 def test_share_by_hand() -> None:
-    """Halfway from the score of 1 % (8) to that of 100 % (4) in log share: 10 %."""
+    """The scores of 1 % and 100 % are 8 and 4: halfway between them, in log share, is 10 %."""
     shares = (0.01, 1.0)
     assert find_equivalent_share(shares, np.array([8.0, 4.0]), 6.0, "lower") == pytest.approx(0.1)
     assert find_equivalent_share(shares, np.array([4.0, 8.0]), 6.0, "higher") == pytest.approx(0.1)

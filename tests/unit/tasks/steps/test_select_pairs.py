@@ -216,7 +216,7 @@ def test_overlap_of_more_than_two_attributes_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_dense_graph_of_binaries_ends() -> None:
-    """40 binary attributes, all pairs selected: 2^40 cliques, of which the public limits look at few."""
+    """40 binary attributes, all pairs selected: 2^40 cliques.  The public limits look at few."""
     names = tuple(f"x{i:02d}" for i in range(40))
     domain = Domain(names, (2,) * 40)
     taken = combine_cliques(dict.fromkeys(combinations(names, 2), 1.0), domain, 64)
