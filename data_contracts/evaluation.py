@@ -42,10 +42,7 @@ def list_tree_leaves(tree: Tree) -> list[str]:
 
 
 def _check_texts(tree: Any) -> Any:
-    """Return the tree with every label as text, like the codec's labels.
-
-    YAML reads a bare 1 or true as another type.
-    """
+    """Return the tree with every label as text, like the codec's labels: YAML reads a bare 1 or true otherwise."""
     if isinstance(tree, dict):
         return {_check_text(name): _check_texts(child) for name, child in tree.items()}
     if isinstance(tree, list | tuple):
@@ -95,15 +92,12 @@ class ComparedMarginal(FrozenModel):
         if any(level < 0 for level in self.levels.values()):
             raise FieldError("`levels` must be 0 (the root) or more")
         if self.weights:
-            self._check_weights()
+            if set(self.weights) != set(self.attributes):
+                raise FieldError("`weights` must name every column of the marginal, or none")
+            finite = [w for w in self.weights.values() if not isinstance(w, str)]
+            if any(not 0 <= w <= 1 for w in finite) or (finite and abs(sum(finite) - 1) > 1e-9):
+                raise FieldError("`weights` that are not `infinite` must lie in 0 to 1 and add up to 1")
         return self
-
-    def _check_weights(self) -> None:
-        if set(self.weights) != set(self.attributes):
-            raise FieldError("`weights` must name every column of the marginal, or none")
-        finite = [w for w in self.weights.values() if not isinstance(w, str)]
-        if any(not 0 <= w <= 1 for w in finite) or (finite and abs(sum(finite) - 1) > 1e-9):
-            raise FieldError("`weights` that are not `infinite` must lie in 0 to 1 and add up to 1")
 
 
 class MgdSpec(FrozenModel):

@@ -85,7 +85,6 @@ class NamedMarginal(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _name_by_question(cls, content: Any) -> Any:
-        """Return the content with the columns named by its question."""
         if not isinstance(content, Mapping) or not isinstance(content.get("question"), str):
             return content
         of_question, named = _list_columns(content["question"]), content.get("columns") or ()
@@ -134,10 +133,7 @@ class NamedMarginal(FrozenModel):
 
 
 def _list_columns(question: str) -> tuple[str, ...]:
-    """Return the columns and person figures that a question names, without duplicates.
-
-    Raises FieldError for a question without cells.
-    """
+    """Return the columns and person figures that a question names, once each.  Raises FieldError without cells."""
     try:
         parsed = parse_question(question)
         if parsed.about_persons:

@@ -135,10 +135,7 @@ def get_below(tables: Tables) -> tuple[str, LinkedTable]:
 
 
 def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
-    """Return the first of the root's tables of rows, the only one whose columns may be described in the spec.
-
-    So the first table stays the same if a store sorts the names of the spec.
-    """
+    """Return the first listed of the root's tables of rows, else the first: it stays if a store sorts the names."""
     listed = [name for name, columns in columns_by_table.items() if isinstance(columns, list | tuple | str)]
     return (listed or [*columns_by_table])[0]
 
@@ -219,11 +216,7 @@ def list_path(tables_above: Mapping[str, str | None], name: str) -> tuple[str, .
 
 
 def _drop_table_names(marginal: Any, name: str, tables: Mapping[str, Any], place: tuple[str | int, ...]) -> Any:
-    """Return a table's workload entry with plain column names in its question.
-
-    Raises FieldError if the question names a table that is neither this one nor an ancestor; such a table may have a
-    column of the same name.
-    """
+    """Return a table's workload entry with plain column names.  Raises FieldError for a table that is no ancestor."""
     if not isinstance(marginal, Mapping) or not isinstance(marginal.get("question"), str):
         return marginal
     path = list_path({each: table.get("of") for each, table in tables.items()}, name)
@@ -346,7 +339,6 @@ def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict
 
 
 def _fold_unit(described: Any, limit: Any, parent: str, child: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return the unit with the cap on rows."""
     if not isinstance(described, Mapping):
         return described
     unit = dict(described)
@@ -483,7 +475,6 @@ def build_table_pair(spec: Spec, name: str) -> Spec:
 
 
 def _list_columns(spec: Any, name: str) -> dict[str, Any]:
-    """Return the described columns of one table."""
     columns = spec.tables[name].columns
     return dict(columns) if isinstance(columns, Mapping) else {c: spec.columns[c] for c in columns}
 
@@ -496,9 +487,10 @@ def check_further_table(spec: Any, name: str, check: Any) -> None:
     table, root = spec.tables[name], get_above(spec.tables)[0]
     for upper in dict.fromkeys((root, table.of)):
         upper_columns = _list_columns(spec, upper)
-        twice = [c for c, d in table.columns.items() if c in upper_columns and not _are_dropped(d, upper_columns[c])]
-        if twice:
-            problem = f"{twice[0]!r} is a column of {upper} and of {name}"
+        both = {c: (d, upper_columns[c]) for c, d in table.columns.items() if c in upper_columns}
+        twice = next((c for c, d in both.items() if not all(isinstance(each, DropColumn) for each in d)), None)
+        if twice is not None:
+            problem = f"{twice!r} is a column of {upper} and of {name}"
             raise FieldError(problem, "Rename it in one of them", ("tables", name, "columns"))
     pair_spec = build_table_pair(spec, name)
     key = str(pair_spec.unit.identifier)
@@ -510,7 +502,3 @@ def check_further_table(spec: Any, name: str, check: Any) -> None:
     except FieldError as error:
         inside = error.place[2:] if error.place[:1] == ("tables",) else error.place
         raise FieldError(error.problem, error.cure, ("tables", name, *inside)) from None
-
-
-def _are_dropped(*columns: Any) -> bool:
-    return all(isinstance(column, DropColumn) for column in columns)

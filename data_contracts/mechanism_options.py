@@ -81,14 +81,6 @@ class Split(FrozenModel):
         one_way, selection, measurement = (Fraction(repr(v)) for v in (self.one_way, self.selection, self.measurement))
         return one_way, selection, measurement
 
-    def exact_trends(self) -> Fraction:
-        """Return :attr:`trends`, exact for the decimal as written."""
-        return Fraction(repr(self.trends))
-
-    def exact_values(self) -> Fraction:
-        """Return :attr:`values`, exact for the decimal as written."""
-        return Fraction(repr(self.values))
-
 
 class Compression(FrozenModel):
     """Low-count values are filtered or combined, by the noisy one-way counts (paper, section 5.3)."""

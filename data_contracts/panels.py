@@ -114,16 +114,18 @@ OF_HOUSEHOLD = "1: one record is made of all members of a household, by a rule t
 def describe_identifier(description: str, panel: Panel) -> IntegerColumn:
     """Return the column of new identifiers; ``description``: the spec's description of the private column."""
     unit = "household" if panel.household else "person"
-    words = (
-        f"New number of a synthetic {unit}, the same in all of its rows; it says nothing of the private identifiers."
+    return _describe_number(
+        description,
+        f"New number of a synthetic {unit}, the same in all of its rows; it says nothing of the private identifiers.",
     )
-    text = f"{description}. {words}" if description else words
-    return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
 
 
 def describe_row_key(description: str) -> IntegerColumn:
     """Return the column of new row keys; ``description``: the spec's description of the private column."""
-    words = "New number of a synthetic row; it says nothing of the private keys."
+    return _describe_number(description, "New number of a synthetic row; it says nothing of the private keys.")
+
+
+def _describe_number(description: str, words: str) -> IntegerColumn:
     text = f"{description}. {words}" if description else words
     return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
 

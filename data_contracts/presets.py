@@ -108,10 +108,7 @@ def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _join_places(section: str, outside: Any, inside: Any) -> Any:
-    """Return the merged options from the top of a spec and from its ``mechanism``.
-
-    Raises FieldError if they give a field different values.
-    """
+    """Return the options from the top of a spec and from its ``mechanism``.  Raises FieldError for different values."""
     if not isinstance(outside, Mapping) or not isinstance(inside, Mapping):
         return inside if isinstance(outside, Mapping) else outside  # the model refuses it
     for name in outside:
@@ -245,10 +242,7 @@ def _keep_targets(content: Mapping[str, Any], filled: Mapping[str, Any], model: 
 
 
 def _keep_own(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Return ``content`` with the options of ``model`` that a reader would otherwise fill in differently.
-
-    ``filled``: ``content`` as read, with missing options filled in by the preset.
-    """
+    """Return ``content`` with the options of ``model`` that the preset's ``filled`` form of it has otherwise."""
     completed = dict(content)
     for name, value in filled.items():
         model_value = getattr(model, name, value)
@@ -277,16 +271,10 @@ def _can_be_measured(marginal: Any) -> bool:
 
 def leaves_bins_open(columns: Any) -> bool:
     """Return whether a column of numbers or moments has neither bins nor edges; ``columns``: as written."""
-    return isinstance(columns, Mapping) and any(_leaves_bins_open(column) for column in columns.values())
-
-
-def _leaves_bins_open(column: Any) -> bool:
-    content = _read_fields(column)
-    return _read_kind(column) in ORDERED_KINDS and content.get("bins") is None and content.get("edges") is None
-
-
-def _read_kind(column: Any) -> str:
-    return str(_read_fields(column).get("kind"))
+    described = map(_read_fields, columns.values() if isinstance(columns, Mapping) else ())
+    return any(
+        str(c.get("kind")) in ORDERED_KINDS and c.get("bins") is None and c.get("edges") is None for c in described
+    )
 
 
 def _read_fields(column: Any) -> Mapping[str, Any]:
@@ -308,9 +296,8 @@ def find_open_values(preset: str, columns: Any) -> Mapping[str, Any]:
 
 def _has_many_in_order(columns: Any) -> bool:
     """Return whether more than ALL_PAIRS_COLUMNS columns are released, and two or more of them have an order."""
-    if not isinstance(columns, Mapping) or len(columns) <= ALL_PAIRS_COLUMNS:
-        return False
-    kinds = [kind for kind in map(_read_kind, columns.values()) if kind != "drop"]
+    described = columns.values() if isinstance(columns, Mapping) else ()
+    kinds = [kind for column in described if (kind := str(_read_fields(column).get("kind"))) != "drop"]
     return len(kinds) > ALL_PAIRS_COLUMNS and sum(kind in ORDERED_KINDS for kind in kinds) > 1
 
 

@@ -389,20 +389,17 @@ def _check_one(total: KnownTotal, columns: Mapping[str, Any], computed: Collecti
                 f"Take `levels` out of {name!r}, or the total",
                 ("columns",),
             )
-    if prod(_count_cells(columns[name]) for name in total.columns) > MOST_CELLS:
+    if prod(len(getattr(columns[name], "values", (False,))) + 2 for name in total.columns) > MOST_CELLS:
         raise FieldError(f"the columns have more than {MOST_CELLS:,} pairs of values", "Name one of them", ("columns",))
     seen: set[tuple[Any, ...]] = set()
     for j, row in enumerate(total.counts):
         values = _check_row(row, total, columns, j)
         if values in seen:
-            raise FieldError(f"names {_name_total(total.columns, values)} twice", "Keep one count of it", ("counts", j))
+            named = " and ".join(f"{name} = {_write_value(v)}" for name, v in zip(total.columns, values, strict=True))
+            raise FieldError(f"names {named} twice", "Keep one count of it", ("counts", j))
         seen.add(values)
     if total.known and not 0 < sum(total.by_value().values()) <= MOST_ROWS:
         raise FieldError(f"the counts must sum to a number from 1 to {MOST_ROWS:,}", place=("counts",))
-
-
-def _count_cells(column: Any) -> int:
-    return len(column.values) + 2 if isinstance(column, CategoricalColumn) else 3
 
 
 def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, Any], j: int) -> tuple[Any, ...]:
@@ -414,7 +411,7 @@ def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, 
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise FieldError(f"{_write_value(count)[:40]} is not a count", "Write a whole number, 0 or more", ("counts", j))
     for name in total.columns:
-        odd = isinstance(row[name], bool) and not isinstance(_find_first(columns[name]), bool)
+        odd = isinstance(row[name], bool) and not isinstance(getattr(columns[name], "values", (False,))[0], bool)
         if odd or not holds(columns[name], row[name]):
             shown_value = _write_value(row[name])[:40]
             cure = "Take it out, or add it to the column's `values`"
@@ -422,14 +419,6 @@ def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, 
                 cure = "Take it out, or let the column be `nullable`"
             raise FieldError(f"{shown_value} is not a value of the column {name!r}", cure, ("counts", j))
     return tuple(row[name] for name in total.columns)
-
-
-def _find_first(column: Any) -> Any:
-    return column.values[0] if isinstance(column, CategoricalColumn) else False
-
-
-def _name_total(columns: Sequence[str], values: Sequence[Any]) -> str:
-    return " and ".join(f"{name} = {_write_value(value)}" for name, value in zip(columns, values, strict=True))
 
 
 def _write_value(value: Any) -> str:

@@ -149,8 +149,7 @@ def _check_table_pair(spec: ReleaseSpec) -> None:
             raise FieldError(problem, f"Add a column of {name}, or write it in `{place[0]}` of the spec", place)
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
-            at = ("rules", i, "lookup", "table")
-            raise FieldError("names a file", "Give the table itself as `rows`", at)
+            raise FieldError("names a file", "Give the table itself as `rows`", ("rules", i, "lookup", "table"))
 
 
 def _check_targets(spec: ReleaseSpec) -> None:

@@ -13,6 +13,8 @@ import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import pairwise
 from typing import Any, Literal, NoReturn
 
 from privsyn.data_contracts.frozen_model import FieldError
@@ -209,9 +211,12 @@ class _Reader:
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
                 return self._make_arithmetic(_ARITHMETIC[type(op)], self.read(left), self.read(right))
             case ast.Compare(left=left, ops=ops, comparators=rights):
-                return self._make_comparison(left, ops, rights)
+                sides = zip(pairwise([left, *rights]), ops, strict=True)
+                return self._join("and", [self._link(one, op, other) for (one, other), op in sides])
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._make_choice(self._read_truth(test), self.read(body), self.read(orelse))
+                condition = self._read_truth(test)
+                then, otherwise = self._match_types(self.read(body), self.read(orelse))
+                return Node("if", otherwise.type if then.type == "null" else then.type, (condition, then, otherwise))
             case ast.Call(func=ast.Name(id="count"), args=[arg], keywords=[]):
                 if not self._words.rows:
                     _refuse(f"`{self._text}` counts rows of a person, and {_NOT_LINKED}", _LINK)
@@ -307,10 +312,7 @@ class _Reader:
 
     @staticmethod
     def _join(op: str, nodes: list[Node]) -> Node:
-        joined = nodes[0]
-        for node in nodes[1:]:
-            joined = Node(op, "truth", (joined, node))
-        return joined
+        return reduce(lambda joined, node: Node(op, "truth", (joined, node)), nodes)
 
     def _make_arithmetic(self, op: str, left: Node, right: Node) -> Node:
         """Return the node; a moment minus a moment is days, and a moment plus or minus days is a moment."""
@@ -325,24 +327,13 @@ class _Reader:
                 _refuse(f"`{self._text}` calculates ({op}) with a {node.type}", "Only numbers and dates are calculated")
         return Node(op, "number", (left, right))
 
-    def _make_comparison(self, left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr]) -> Node:
-        links = []
-        for op, right in zip(ops, rights, strict=True):
-            links.append(self._link(left, op, right))
-            left = right
-        return self._join("and", links)
-
-    def _read_after_is(self, right: ast.expr) -> Node:
-        """Read the right side of `is`: null, even if a column has that name."""
-        return Node("null", "null") if isinstance(right, ast.Name) and right.id in NULLS else self.read(right)
-
     def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Node:
         if isinstance(op, ast.In | ast.NotIn):
             node = self._parse_membership(self.read(left), right)
             return Node("not", "truth", (node,)) if isinstance(op, ast.NotIn) else node
         if isinstance(op, ast.Is | ast.IsNot):
-            left_node, right_node = self.read(left), self._read_after_is(right)
-            if right_node.op != "null":
+            left_node, is_null = self.read(left), isinstance(right, ast.Name) and right.id in NULLS
+            if not is_null and self.read(right).op != "null":  # it is null even if a column has that name
                 _refuse(f"`{self._text}` compares with `is`, which works for null only", "Use == there")
             node = Node("is null", "truth", (left_node,))
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
@@ -403,11 +394,6 @@ class _Reader:
         if moment.tzinfo is not None:
             _refuse(f"{text!r} has a time zone", "Write it without one")
         return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
-
-    def _make_choice(self, test: Node, then: Node, otherwise: Node) -> Node:
-        then, otherwise = self._match_types(then, otherwise)
-        type_ = otherwise.type if then.type == "null" else then.type
-        return Node("if", type_, (test, then, otherwise))
 
     def _call(self, name: str, trees: list[ast.expr]) -> Node:
         args = [self.read(tree) for tree in trees]

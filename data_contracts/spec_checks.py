@@ -135,7 +135,6 @@ def check_levels(columns: Mapping[str, Any], rules: Sequence[Any], words: RowWor
 
 
 def _list_measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
-    """Return the measured columns behind ``column``."""
     return set().union(*(_list_measured(n, needs) for n in needs[column])) if column in needs else {column}
 
 

@@ -169,23 +169,13 @@ class IntegerColumn(Stepped):
         """Return edges such that bin i has the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""
         if self.edges is not None:
             return tuple(float(e) for e in (*self.edges[:-1], self.max + 1))
-        span = self.max - self.min + 1
-        if span < 1:
-            return ()  # the bounds are refused later
-        if self.step is not None:
+        if self.step is not None and self.min <= self.max:
             return (*_on_grid(Grid.of(self.step), self.min, self.max, self.bins), float(self.max + 1))
-        bins = self.bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS)
-        bins = min(bins, span)
-        return tuple(float(self.min + (span * i) // bins) for i in range(bins + 1))
+        return _compute_even_whole_step(self.min, self.max + 1, self.bins, DEFAULT_BINS)
 
     def grid(self) -> Grid:
         """Return the grid of ``step``, else of whole numbers."""
         return Grid.of(self.step or 1)
-
-    @property
-    def closed(self) -> bool:
-        """The last edge is the integer after ``max``."""
-        return False
 
 
 def _on_grid(grid: Grid, low: float, high: float, bins: int | None) -> tuple[float, ...]:
@@ -267,11 +257,6 @@ class NumberColumn(Stepped):
         """Return the grid of ``step``, None without one."""
         return None if self.step is None else Grid.of(self.step)
 
-    @property
-    def closed(self) -> bool:
-        """With a step, the last edge is the first multiple above ``max``."""
-        return self.step is None
-
 
 def translate_to_pattern(format_: str) -> str:
     """Return the regular expression (RE2) for texts in this format, with groups named after the parts of a moment.
@@ -319,15 +304,10 @@ def check_zone(name: str) -> str:
     """Return the zone's name.  Raises FieldError if there is no such zone."""
     try:
         ZoneInfo(name)
-    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
-        raise _make_zone_error(name) from None
-    except KeyError:
-        raise _make_zone_error(name) from None
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        problem, cure = f"`zone` ({name[:80]!r}) is not a time zone", "Write one such as Europe/Berlin or UTC"
+        raise FieldError(problem, cure) from None
     return name
-
-
-def _make_zone_error(name: str) -> FieldError:
-    return FieldError(f"`zone` ({name[:80]!r}) is not a time zone", "Write one such as Europe/Berlin or UTC")
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -478,11 +458,6 @@ class DateColumn(Written):
         """Return the grid of days."""
         return Grid.of(1)
 
-    @property
-    def closed(self) -> bool:
-        """The last edge is the day after ``max``."""
-        return False
-
 
 HOURS = 24
 """Bins of a column of times if the spec names none."""
@@ -512,11 +487,6 @@ class TimeColumn(Zoned):
         """Return the grid of minutes or seconds."""
         return Grid.of(1)
 
-    @property
-    def closed(self) -> bool:
-        """The day ends before its last edge."""
-        return False
-
 
 def _compute_even_whole_step(low: float, end: float, bins: int | None, default: int) -> tuple[float, ...]:
     """Return integer edges of bins with equally many values."""
@@ -533,7 +503,6 @@ def count_days_since_epoch(day: dt.date) -> float:
 
 
 def _check_day(value: Any) -> Any:
-    """Return a day; FieldError for anything else."""
     if isinstance(value, dt.datetime) and value.time() == dt.time() and value.tzinfo is None:
         return value.date()
     if (

@@ -24,10 +24,7 @@ MAX_EXACT_STEPS = 2.0**52
 
 @lru_cache(maxsize=1 << 16)
 def _compute_first_step(numerator: int, denominator: int, low: float, above: bool) -> int:
-    """Return :meth:`Grid.first`, cached because a release asks for the same edges again and again.
-
-    Takes the step as two integers, because hashing a fraction takes longer than the rest of a cached call.
-    """
+    """Return :meth:`Grid.first` of a step in two integers, which hash fast; edges are asked for again and again."""
     steps = Fraction(repr(low)) * Fraction(denominator, numerator)
     return floor(steps) + 1 if above else ceil(steps)
 
@@ -127,8 +124,8 @@ class Binned(Nullable):
 
     @property
     def closed(self) -> bool:
-        """Whether the last bin includes its upper edge."""
-        return True
+        """Whether the last bin includes its upper edge: on a grid, that is the first value after the largest."""
+        return self.grid() is None
 
     @model_validator(mode="after")
     def _check_edges(self) -> Binned:

@@ -101,7 +101,7 @@ def share_trends(request: Request) -> Fraction:
     if not isinstance(options, PrivSyn) or request.spec.prior is not None or numbers < 2:
         return Fraction(0)
     with_trend = numbers + len(request.public.two_valued)
-    return options.split.exact_trends() * Fraction(2 * with_trend, with_trend + len(binning))
+    return Fraction(repr(options.split.trends)) * Fraction(2 * with_trend, with_trend + len(binning))
 
 
 def _share_values(request: Request) -> Fraction:
@@ -109,7 +109,7 @@ def _share_values(request: Request) -> Fraction:
     options, encoding = request.spec.mechanism, request.encoding
     if request.spec.panel is not None or not isinstance(encoding, EncodingPlan) or not encoding.wide_celled:
         return Fraction(0)
-    return options.split.exact_values() if isinstance(options, PrivSyn) else Fraction(0)
+    return Fraction(repr(options.split.values)) if isinstance(options, PrivSyn) else Fraction(0)
 
 
 class SetParts(NamedTuple):
