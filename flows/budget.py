@@ -5,7 +5,6 @@ The ledger holds no private value, so all of it may be shown to those who may se
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import cast
 
 from prefect import flow
@@ -13,14 +12,15 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
-from privsyn.api.ledger import CALENDAR_HEADINGS, LedgerView
+from privsyn.api.ledger import CALENDAR_HEADINGS, HEADINGS, Budgets, LedgerView
 from privsyn.base.errors import LedgerError, LedgerMissingError, PrivsynError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import draw_bar
 from privsyn.flows.metrics import note_verification
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page import ignore_page_errors
 from privsyn.flows.states import make_failed_state
-from privsyn.ledgers.audit import AT_CAP_DELTA, DatasetSummary
+from privsyn.ledgers.audit import AT_CAP_DELTA
 
 BAR = 20
 """Characters of a data set's bar."""
@@ -61,7 +61,10 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
                 if report.rows:
                     create_table_artifact(table=report.rows, key="budgets", description="Epsilons at each cap's delta")
                 if report.calendar:
-                    create_table_artifact(table=report.calendar, key="calendar", description=describe_calendar(report))
+                    states = [row["state"] for row in report.calendar]
+                    counted = f"{states.count('missed')} missed, {states.count('refused')} refused"
+                    words = f"The last periods of each data set: {counted}"
+                    create_table_artifact(table=report.calendar, key="calendar", description=words)
                 with ignore_page_errors("gauge"):
                     note_verification(report.problems, Settings())
             if report.problems:
@@ -80,27 +83,17 @@ def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
         ledger = view.opened(dataset)
     except LedgerMissingError as missing:
         return BudgetReport(ledger=missing.ledger, rows=[], problems=[])
-    rows = [_list_row(summary) for summary in ledger.summary(dataset)]
+    summaries = ledger.summary(dataset)
+    rows = [
+        {
+            **dict(zip(HEADINGS, cells, strict=True)),
+            "budget": f"{draw_bar(s.rho / s.cap_rho, BAR)} {s.use}",
+            "since": s.created[:10],
+        }
+        for s, cells in zip(summaries, Budgets(tuple(summaries)).rows, strict=True)
+    ]
     calendar = [dict(zip(CALENDAR_HEADINGS, row, strict=True)) for row in view.calendar(dataset).rows]
     return BudgetReport(ledger=ledger.name, rows=rows, calendar=calendar, problems=ledger.verify())
-
-
-def _list_row(s: DatasetSummary) -> dict[str, str]:
-    return {
-        "data set": s.dataset,
-        "budget": f"{_draw_bar(s.rho / s.cap_rho)} {s.use}",
-        "epsilon used": f"{s.epsilon:.4g} of {s.cap.epsilon:g}",
-        "at delta": f"{s.cap.delta:g}",
-        "rho used": f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
-        "entries": str(s.entries),
-        "since": s.created[:10],
-    }
-
-
-def _draw_bar(share: Fraction) -> str:
-    """Return a share of rho, which adds up over releases (epsilon does not), as a bar; full only for the whole."""
-    filled = min(int(share * BAR), BAR)
-    return "█" * filled + "░" * (BAR - filled)
 
 
 def describe_budgets(report: BudgetReport) -> str:
@@ -113,9 +106,3 @@ def describe_budgets(report: BudgetReport) -> str:
     lines = [" | ".join(head), "|".join("---" for _ in head), *(" | ".join(row.values()) for row in report.rows)]
     table = "\n".join(f"| {line} |" for line in lines)
     return f"# Privacy budgets\n\n{table}\n\n{AT_CAP_DELTA}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
-
-
-def describe_calendar(report: BudgetReport) -> str:
-    """Return in one sentence the number of periods that are missed, or refused by the budget."""
-    states = [row["state"] for row in report.calendar]
-    return f"The last periods of each data set: {states.count('missed')} missed, {states.count('refused')} refused"

@@ -119,7 +119,6 @@ def check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def _check(name: str, annotation: str, value: Any) -> Any:
-    """Return the argument; a list becomes a tuple."""
     without_none = annotation.removesuffix(" | None")
     kind = KINDS[without_none]
     if value is None and without_none != annotation:

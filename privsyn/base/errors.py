@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
-from privsyn.base.wording import API, Text, Vocabulary, make_sentence, mention
+from privsyn.base.wording import API, Text, Vocabulary, make_printable, make_sentence, mention
 
 
 class PrivsynError(Exception):
@@ -38,7 +38,7 @@ class PrivsynError(Exception):
         text = words.text(make_sentence(f"{where}: " + self.problem if self.field else self.problem))
         if self.cure:
             text = f"{text} {words.text(make_sentence(self.cure))}"
-        return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+        return make_printable(text)
 
     def about(self, field: str, mentioning: Mapping[str, str] | None = None) -> Self:
         """Return a copy about another field; ``mentioning``: field -> the field that its texts mention instead.

@@ -52,16 +52,13 @@ def find_parts(group: Group) -> dict[str, EntryPoint]:
             "the installation of privsyn-flows is older than its code",
             "Install it once more with pip, as after the checkout (docs/install.md)",
         )
-    parts = [part for part in sorted(entry_points(group=f"privsyn.{group}")) if _is_own(part) or _may_add(group, part)]
+    found = sorted(entry_points(group=f"privsyn.{group}"))
+    parts = [part for part in found if _is_own(part) or group != "requests" or "-" in part.name]
     return {part.name: part for part in sorted(parts, key=_is_own)}
 
 
 def _is_own(entry_point: EntryPoint) -> bool:
     return entry_point.value.startswith("privsyn.")
-
-
-def _may_add(group: Group, entry_point: EntryPoint) -> bool:
-    return group != "requests" or "-" in entry_point.name
 
 
 def load_part(group: Group, name: str, field: str = "") -> Any:

@@ -233,15 +233,13 @@ def _parse_url(address: str, password_file: Path | None) -> URL:
     if url.get_backend_name() != "postgresql" or not url.database:
         raise RequestError("this does not name a PostgreSQL database", URL_FORM, FIELD)
     if password_file is not None:
-        url = url.set(password=_read_password(password_file))
+        try:
+            text = password_file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(
+                f"{password_file} cannot be read ({type(error).__name__})", "Name a file", PASSWORD_FIELD
+            ) from None
+        if not text:
+            raise RequestError(f"{password_file} is empty", "Write the password into it", PASSWORD_FIELD)
+        url = url.set(password=text)
     return url.set(drivername="postgresql")
-
-
-def _read_password(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} cannot be read ({type(error).__name__})", "Name a file", PASSWORD_FIELD) from None
-    if not text:
-        raise RequestError(f"{path} is empty", "Write the password into it", PASSWORD_FIELD)
-    return text

@@ -110,6 +110,11 @@ API = Vocabulary(
 """The words of the Python functions: argument names, and environment variables for settings."""
 
 
+def make_printable(text: str) -> str:
+    """Return the text without characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
 def make_sentence(text: Text) -> Text:
     """Return the text with one final mark: a full stop, or its own question mark."""
     text = text.rstrip(". ")
@@ -147,15 +152,19 @@ def describe_use(spent: Fraction, cap: Fraction, price: Fraction | None, priced_
     ``price``: of the release named by ``priced_release``; None or 0 to return only the share.
     """
     used = f"{format_share(spent, cap)} used"
-    return f"{used}; {describe_room(cap - spent, price, priced_release)}" if price else used
-
-
-def describe_room(remaining: Fraction, price: Fraction, priced_release: str = "the last one") -> str:
-    """Return how many more releases of ``price`` fit into the remaining budget; both in rho."""
-    more = int(max(remaining, Fraction(0)) / price)
+    if not price:
+        return used
+    more = int(max(cap - spent, Fraction(0)) / price)
     if more == 0:
-        return f"no further release like {priced_release} fits"
-    return f"{more:,} more release{'s like' if more > 1 else ' like'} {priced_release} fit{'' if more > 1 else 's'}"
+        return f"{used}; no further release like {priced_release} fits"
+    like = f"like {priced_release} fit{'' if more > 1 else 's'}"
+    return f"{used}; {more:,} more release{'s' if more > 1 else ''} {like}"
+
+
+def draw_bar(share: Fraction, width: int) -> str:
+    """Return a share of rho, which adds up over releases (epsilon does not), as a bar; full only for the whole."""
+    filled = min(int(share * width), width)
+    return "█" * filled + "░" * (width - filled)
 
 
 def describe_epsilon(epsilon: float, cap_epsilon: float, cap_delta: float) -> str:

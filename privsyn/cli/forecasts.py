@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.base.errors import RequestError
+from privsyn.base.wording import make_printable
 from privsyn.cli.common import (
     AsJson,
     Debug,
@@ -77,11 +78,8 @@ def forecast_as_asked(
 
     Raises RequestError for options that only a forecast has where there is none.
     """
-    picture, table, folder = (
-        parse_path(plot, "--plot"),
-        parse_path(public, "--public"),
-        parse_path(earlier, "--earlier"),
-    )
+    picture, table = parse_path(plot, "--plot"), parse_path(public, "--public")
+    folder = parse_path(earlier, "--earlier")
     if rows is None:
         refuse_without_rows(earlier, public, strength, plot)
         return None
@@ -207,7 +205,6 @@ RISK_WORDS = (
 
 
 def _format_percent(share: float) -> str:
-    """Return a share that is not all never reads as all."""
     return "over 99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
 
 
@@ -228,7 +225,7 @@ def build_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     for heading in headings:
         table.add_column(heading)
     for row in rows:
-        table.add_row(*(Text("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in cell)) for cell in row))
+        table.add_row(*(Text("\n".join(map(make_printable, cell.split("\n")))) for cell in row))
     return table
 
 

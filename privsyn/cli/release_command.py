@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.base.errors import RequestError
+from privsyn.base.wording import draw_bar, make_printable
 from privsyn.cli.common import (
     COMMAND_LINE,
     AsFlow,
@@ -110,7 +111,12 @@ def release_command(
         proposal = propose_release(asked, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
             first_charge = look_ahead(proposal)
-            _print_dry_run(first_charge, rows_about, as_json=as_json)
+            forecasts, results = simulate_sizes(first_charge.spec, rows_about), open_results(as_json=as_json)
+            if as_json:
+                print_answer(json.dumps(first_charge.as_json(forecasts)))
+            print_price(first_charge, results)
+            print_forecasts(first_charge.spec, forecasts, results)
+            people.print("A dry run: nothing was read, nothing was charged.")
             return
         if not yes and is_interactive() and read_dataset_summary(asked.dataset, settings) is None:
             first_charge = look_ahead(proposal)
@@ -127,16 +133,6 @@ def release_command(
                 f"the release has 0 rows: the noisy total is zero, since epsilon {asked.privacy.epsilon:g} is too "
                 "small for a table of this size. What was spent stays spent."
             )
-
-
-def _print_dry_run(first_charge: FirstCharge, rows_about: int | None, *, as_json: bool) -> None:
-    forecasts = simulate_sizes(first_charge.spec, rows_about)
-    if as_json:
-        print_answer(json.dumps(first_charge.as_json(forecasts)))
-    results = open_results(as_json=as_json)
-    print_price(first_charge, results)
-    print_forecasts(first_charge.spec, forecasts, results)
-    people.print("A dry run: nothing was read, nothing was charged.")
 
 
 def run_here_or_in_prefect(proposal: Proposal, *, prefect: bool) -> ReleaseSummary:
@@ -177,10 +173,7 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
 
 
 def _describe_new_name(proposal: Proposal) -> list[str]:
-    """Return what to say where the ledger does not know the name.
-
-    It is a new data set, whose cap cannot be changed later.
-    """
+    """Return what to say where the ledger does not know the name: its cap cannot be changed later."""
     from privsyn.engine.choose_accountant import read_dataset_summary
 
     spec = proposal.spec
@@ -238,7 +231,6 @@ def _run_here(proposal: Proposal) -> ReleaseSummary:
 
 
 def _run_flow(proposal: Proposal) -> ReleaseSummary:
-    """Return the release as a Prefect flow."""
     from privsyn.engine.progress import show_progress_bars
 
     people.print("Starting Prefect ...", style="dim")
@@ -286,7 +278,7 @@ def _print_summary(proposal: Proposal, summary: ReleaseSummary, seconds: float, 
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
     grid.add_row("Promise", f"{promise} for adding or removing {spec.describe_unit()}")
     grid.add_row("This run cost", cost)
-    grid.add_row("Budget", f"{_draw_budget_bar(state)} {state.use}")
+    grid.add_row("Budget", f"{draw_bar(state.rho / state.cap_rho, 24)} {state.use}")
     grid.add_row("", state.epsilon_words)
     grid.add_row("Files", f"{summary.released}  (publish)")
     grid.add_row("", f"{summary.private}  (keep: private)")
@@ -302,12 +294,6 @@ def _print_summary(proposal: Proposal, summary: ReleaseSummary, seconds: float, 
         f"  {get_command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True
     )
     results.print(f"  {get_command_name()} ledger show {spec.dataset}   every charge so far", soft_wrap=True)
-
-
-def _draw_budget_bar(state: DatasetSummary, width: int = 24) -> str:
-    """Return the used share of the cap's price as a bar; full only for the whole."""
-    full = min(width, int(width * state.rho / state.cap_rho))
-    return "█" * full + "░" * (width - full)
 
 
 A_FEW = 0.02
@@ -329,16 +315,8 @@ def print_misread(private_folder: Path, spec: Path) -> None:
     columns = [misread.sentence() for misread in list_misread_columns(repairs.counts, repairs.rows, A_FEW)]
     if columns:
         cure = f"Where that is not meant, the spec is wrong: privsyn spec check {spec} --data TABLE shows why."
-        _print_line(f"values were repaired or nulled; {'; '.join(columns)}. {cure} Do not share this line.")
-
-
-def _print_line(line: str) -> None:
-    people.print(Text.assemble(("PRIVATE: ", "bold red"), make_printable(line)), soft_wrap=True)
-
-
-def make_printable(text: str) -> str:
-    """Return the text without characters that a terminal would obey."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+        line = f"values were repaired or nulled; {'; '.join(columns)}. {cure} Do not share this line."
+        people.print(Text.assemble(("PRIVATE: ", "bold red"), make_printable(line)), soft_wrap=True)
 
 
 def improve_command(
@@ -504,14 +482,10 @@ def print_price(first_charge: FirstCharge, console: Console) -> None:
     )
     whole = f"epsilon {cap.epsilon:g} at delta {cap.delta:g}"
     lines = [("Price", price)]
-    use, epsilons = first_charge.use
-    used = [("After", f"{use}."), ("", f"{epsilons}.")]
+    used = [(name, f"{words}.") for name, words in zip(("After", ""), first_charge.use, strict=True)]
     if state is None:
         lines += [
-            (
-                "Cap",
-                f"{whole}, for all releases of {spec.dataset!r} together.",
-            ),
+            ("Cap", f"{whole}, for all releases of {spec.dataset!r} together."),
             ("", "The first charge sets it for good: it cannot be changed later."),
             *used,
             (

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.base.errors import RequestError
+from privsyn.base.wording import make_printable
 from privsyn.cli.common import (
     AsJson,
     Debug,
@@ -123,7 +124,7 @@ def draft_command(
         todos = list_open_fields(text)
         people.print(f"Wrote {out}: {len(todos)} TODOs left{':' if todos else '.'}", soft_wrap=True)
         for group in group_todos(todos):
-            people.print(f"  {_clean(group)}", soft_wrap=True, markup=False)
+            people.print(f"  {make_printable(group)}", soft_wrap=True, markup=False)
         if guesses:
             people.print(f"Confirm what was guessed from names and types: {', '.join(guesses)}.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
@@ -197,10 +198,7 @@ def check_command(
 
 
 def _name_tables(texts: Sequence[str]) -> str | Path | dict[str, str | Path]:
-    """Return where a table is, or where several are by their names: given as NAME=PATH, else made from the file's name.
-
-    Raises RequestError for two tables of one name.
-    """
+    """Return where a table is, or several by name: of NAME=PATH, else made from the file's.  Raises RequestError."""
     from privsyn.data_contracts.linked_tables import TABLE_NAME
     from privsyn.specs.draft_tables import make_table_name
 
@@ -242,7 +240,6 @@ def json_command(
     The output suits Prefect's run form, its command line and its REST API.
     """
     with print_errors(debug=debug):
-        from privsyn.base.errors import RequestError
         from privsyn.flows.deploy import read_spec
 
         parameters = read_spec(str(spec))
@@ -262,21 +259,10 @@ def render_check(
     """
     from privsyn.api.check import SET_HEADERS
 
-    console.print(
-        _build_table(
-            "Columns",
-            ["column", "kind", "codes", "bins"],
-            report.columns_rows(),
-        )
-    )
+    noise = "Predicted noise (standard deviation of each count)"
+    console.print(_build_table("Columns", ["column", "kind", "codes", "bins"], report.columns_rows()))
     console.print(_build_table("Shares of the release's budget", ["look", "share"], report.share_rows()))
-    console.print(
-        _build_table(
-            "Predicted noise (standard deviation of each count)",
-            ["what", "how many", "sd"],
-            report.noise_rows(),
-        )
-    )
+    console.print(_build_table(noise, ["what", "how many", "sd"], report.noise_rows()))
     console.print(f"Accountant {report.accountant}.", soft_wrap=True, markup=False)
     console.print(report.budget, soft_wrap=True, markup=False)
     if report.sets:
@@ -318,7 +304,7 @@ def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: 
         )
     )
     for misread in fit.misread:
-        warnings.print(Text(f"PRIVATE: {_clean(misread.sentence())}.", style="bold red"), soft_wrap=True)
+        warnings.print(Text(f"PRIVATE: {make_printable(misread.sentence())}.", style="bold red"), soft_wrap=True)
     rows = [
         [
             c.column,
@@ -340,10 +326,7 @@ def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: 
 
 
 def _render_advice(advice: Advice, console: Console, table: str) -> None:
-    """Print what rows show and the spec does not say, each with YAML on lines of its own, to be pasted.
-
-    ``table``: the name of a further one.
-    """
+    """Print what rows show and the spec does not say, each with YAML to paste; ``table``: the name of a further one."""
     place = f" of `tables.{table}`" if table else ""
     red = "bold red"
     header = (
@@ -357,7 +340,7 @@ def _render_advice(advice: Advice, console: Console, table: str) -> None:
         for finding in advice.findings:
             if finding.section == section:
                 end = "" if finding.sentence.endswith("?") else "."
-                console.print(Text(_clean(finding.sentence) + end), soft_wrap=True)
+                console.print(Text(make_printable(finding.sentence) + end), soft_wrap=True)
                 console.print(Text(finding.as_yaml()), soft_wrap=True)
     if advice.more:
         console.print(Text(f"PRIVATE - {advice.more:,} more are not listed; those above explain many of them."))
@@ -366,11 +349,9 @@ def _render_advice(advice: Advice, console: Console, table: str) -> None:
 
 def build_defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return what each column has from ``defaults`` of the spec's file; public."""
-    from privsyn.specs.table_fit import make_printable
+    from privsyn.specs.table_fit import show_value
 
-    rows = [
-        [name, ", ".join(f"{f}: {make_printable(v)}" for f, v in fields.items())] for name, fields in filled.items()
-    ]
+    rows = [[name, ", ".join(f"{f}: {show_value(v)}" for f, v in fields.items())] for name, fields in filled.items()]
     return _build_table("Columns with fields from `defaults`", ["column", "fields"], rows)
 
 
@@ -383,9 +364,5 @@ def _build_table(title: str, headers: list[str], rows: list[list[str]]) -> Table
     for header in headers:
         table.add_column(header, justify="right" if header in ("codes", "bins", "how many", "sd") else "left")
     for row in rows:
-        table.add_row(*(Text(_clean(cell)) for cell in row))
+        table.add_row(*(Text(make_printable(cell)) for cell in row))
     return table
-
-
-def _clean(text: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -269,11 +269,6 @@ def read_dictionary(path: Path, table: str) -> Dictionary:
     answer = json.loads(done.stdout)
     if "problem" in answer:
         raise RequestError(answer["problem"], answer["cure"], answer["field"])
-    return _decode(answer)
-
-
-def _decode(answer: dict[str, Any]) -> Dictionary:
-
     columns = {name: Facts(**{k: _restore(v) for k, v in facts.items()}) for name, facts in answer["columns"].items()}
     return Dictionary(**{**answer, "columns": columns, "headings": tuple(answer["headings"])})
 
@@ -328,21 +323,18 @@ def _check_file(path: Path) -> None:
         raise RequestError(f"{path} cannot be read", "Check the path and its permissions", _FIELD) from None
 
 
-def _answer(path: str, table: str) -> dict[str, Any]:
-    try:
-        return asdict(parse_dictionary(Path(path), table))
-    except RequestError as error:
-        return {"problem": error.problem, "cure": error.cure, "field": error.field}
-
-
 def _main() -> None:
     """Print the dictionary as JSON; whatever else writes to the standard output meanwhile is not heard."""
     path, table, seconds, memory = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     _set_limits(int(seconds), int(memory))
+    try:
+        answer = asdict(parse_dictionary(Path(path), table))
+    except RequestError as error:
+        answer = {"problem": error.problem, "cure": error.cure, "field": error.field}
     with answers:
-        answers.write(json.dumps(_answer(path, table), default=_keep))
+        answers.write(json.dumps(answer, default=_keep))
 
 
 if __name__ == "__main__":

@@ -125,7 +125,14 @@ def describe_table(
         elif isinstance(data, str | os.PathLike):
             table = _describe_files(os.fspath(data), folder, csv, header=header, look=look)
         else:
-            table = _describe_memory_table(data, look=look)
+            from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
+
+            list_column_names(data, None)  # a draft may show every name
+            line = "# data: left out, since the table is handed over in memory"
+            types = map_stored_types(data)
+            table = DraftedTable(
+                "a table in memory", "", line, types, categories=list_categories(data, types) if look else {}
+            )
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
     spelled = compose_names(table.types)
@@ -182,8 +189,16 @@ def read_csv_options(options: Mapping[str, Any]) -> CsvOptions:
 def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> DraftedTable:
     layout = read_layout(data, (), csv)  # errors show no name, which may be a field of the first record
     if layout.format == "csv" and not header:
-        for file in layout.files:
-            check_first_line(file, read_csv_header(file, csv).names, csv)
+        for file in layout.files:  # errors show nothing of its first line, which may be a person's record
+            names = read_csv_header(file, csv).names
+            _refuse_values(names, file)
+            if len(names) < _count_most_fields(file, csv):
+                problem = f"the first line of {file} has fewer fields than most lines after it"
+                raise RequestError(
+                    f"{problem}: are there lines before the header?",
+                    "Take them out; if it is the header, say so with " + mention("draft_spec.header"),
+                    "draft_spec.data",
+                )
     in_store = is_files_url(data)
     place = str(DataUrl.parse(data)) if in_store else _write_relative(Path(data).absolute(), folder)
     types = {column: layout.type_of(column) for column in layout.columns}
@@ -218,15 +233,6 @@ def _write_relative(path: Path, folder: Path | None) -> str:
     """Return an absolute path for the spec: relative to ``folder`` if inside it."""
     is_inside = folder is not None and path.is_relative_to(folder.absolute())
     return str(path.relative_to(folder.absolute()) if folder is not None and is_inside else path)
-
-
-def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> DraftedTable:
-    from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
-
-    list_column_names(data, None)  # a draft may show every name
-    line = "# data: left out, since the table is handed over in memory"
-    types = map_stored_types(data)
-    return DraftedTable("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
 
 
 def list_open_fields(text: str) -> list[tuple[str | int, ...]]:
@@ -421,36 +427,15 @@ _VALUES = (
 """How numbers, days, moments and times of day are written."""
 
 
-def check_first_line(file: File, names: Sequence[str], options: CsvOptions) -> None:
-    """Raise RequestError if the first line of a CSV file, with the fields ``names``, seems not to be a header.
-
-    It has values among its fields, or fewer fields than most of the next lines.  The error shows nothing of the file:
-    its first line may be a person's record.
-    """
-    _refuse_values(names, file)
-    most = _count_most_fields(file, options)
-    if len(names) < most:
-        raise RequestError(
-            f"the first line of {file} has fewer fields than most lines after it: are there lines before the header?",
-            "Take them out; if it is the header, say so with " + mention("draft_spec.header"),
-            "draft_spec.data",
-        )
-
-
 def _refuse_values(names: Sequence[str], file: File) -> None:
     """Raise RequestError, without showing any name, if one of a file's ``names`` reads as a value."""
-    if any(is_value(name) for name in names):
+    texts = [name.strip() for name in names]
+    if any(not text or any(pattern.fullmatch(text) for pattern in _VALUES) for text in texts):
         raise RequestError(
             f"the first line of {file} has numbers, dates or empty fields where names should be: is it a record?",
             "Put a line of names above it; if these are the names, say so with " + mention("draft_spec.header"),
             "draft_spec.data",
         )
-
-
-def is_value(field: str) -> bool:
-    """Return whether a field reads as a value: empty, a number, a day, a moment or a time of day."""
-    text = field.strip()
-    return not text or any(pattern.fullmatch(text) for pattern in _VALUES)
 
 
 def _count_most_fields(file: File, options: CsvOptions) -> int:

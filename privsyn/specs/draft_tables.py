@@ -99,10 +99,9 @@ def draft_any(
     """Return a draft of one table, or of several by name; arguments: see :func:`draft_tables`."""
     if isinstance(data, Mapping):
         return draft_tables(data, dictionary, dataset, folder, csv, key=key, of=of, header=header, look=look)
-    if key is not None:
-        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.key")
-    if of is not None:
-        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.of")
+    for name, value in (("key", key), ("of", of)):
+        if value is not None:
+            raise RequestError("is of two tables, and one was named", "Leave it out", f"draft_spec.{name}")
     return Drafted(draft(data, dictionary, dataset, folder, csv, header=header, look=look))
 
 
@@ -199,7 +198,8 @@ def find_key(tables: list[_Named], named_key: str | None) -> str:
         raise RequestError(
             f"is not a column of both tables, which share {listed}", "Name one of them", "draft_spec.key"
         )
-    called = [column for column in shared if _may_identify(tables, column)]
+    possible = [c for c in shared if all(table.kind(c) in _KEY_KINDS for table in tables)]
+    called = [c for c in possible if _IDENTIFIER.fullmatch(c) or any(t.identifies(c) or t.is_unique(c) for t in tables)]
     key = named_key if named_key is not None else called[0] if len(called) == 1 else None
     if key is None:
         raise RequestError(
@@ -220,14 +220,6 @@ def find_key(tables: list[_Named], named_key: str | None) -> str:
 
 def _list_names(columns: list[str]) -> str:
     return ", ".join(format_comment(column)[:60] for column in columns[:20])
-
-
-def _may_identify(tables: list[_Named], column: str) -> bool:
-    """Return whether a column of both tables may be the key, by its kind, name and the dictionary."""
-    if any(table.kind(column) not in _KEY_KINDS for table in tables):
-        return False
-    named = _IDENTIFIER.fullmatch(column) is not None or any(table.identifies(column) for table in tables)
-    return named or any(table.is_unique(column) for table in tables)
 
 
 def _arrange(tables: list[_Named], key: str, above: str | None) -> tuple[_Named, _Named]:
@@ -322,11 +314,7 @@ def _write_rows(
     household: bool,
     person: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a table of rows of ``above``.
-
-    ``row_key``: its own key; ``one``: the noun for a row above; ``person``: for a further table, the persons' key,
-    which it may also have as a column.
-    """
+    """Yield the lines of a table; ``one``: the noun for a row above; ``person``: of a further one, the persons' key."""
     rows = "members" if household else "rows"
     yield f"  {below.name}:"
     yield f"    {below.table.line}"
@@ -367,7 +355,6 @@ def _find_above(table: _Named, earlier: list[_Named], keys: Mapping[str, str | N
 
 
 def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]:
-    """Yield the lines of a table's columns, except its keys."""
     yield "    columns:"
     for column in table.table.types:
         if column not in keys:

@@ -18,49 +18,25 @@ from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import Text, join_sentences, mention, refer_to_action
-from privsyn.data_contracts import columns as kinds_module
-from privsyn.data_contracts import mechanism_options
+from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import OF_ROWS
+from privsyn.data_contracts.mechanism_options import AnyMechanism
 from privsyn.data_contracts.presets import as_written
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
-KINDS: dict[str, type[BaseModel]] = {
-    "integer": kinds_module.IntegerColumn,
-    "number": kinds_module.NumberColumn,
-    "datetime": kinds_module.DatetimeColumn,
-    "date": kinds_module.DateColumn,
-    "time": kinds_module.TimeColumn,
-    "categorical": kinds_module.CategoricalColumn,
-    "boolean": kinds_module.BooleanColumn,
-    "drop": kinds_module.DropColumn,
-}
 
-MECHANISMS: dict[str, type[BaseModel]] = {
-    "privsyn": mechanism_options.PrivSyn,
-    "adaptive": mechanism_options.Adaptive,
-    "independent": mechanism_options.Independent,
-    "mst": mechanism_options.Mst,
-    "privbayes": mechanism_options.PrivBayes,
-    "aim": mechanism_options.Aim,
-    "prior": mechanism_options.PriorLevels,
-}
+def _name_models(choice: Any, field: str) -> dict[str, type[BaseModel]]:
+    """Return name -> model of a choice of models, which its literal ``field`` tells apart."""
+    models = get_args(get_args(choice)[0])
+    return {get_args(model.model_fields[field].annotation)[0]: model for model in models}
+
+
+KINDS, MECHANISMS = _name_models(Column, "kind"), _name_models(AnyMechanism, "name")
 
 RULES = ("never", "derive", "lookup", "one_of")
 
 _BRANCHES = {"bool", "int", "float", "str"}
-
-
-def locate_written(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
-    """Return the place as the file spells it.
-
-    Options of a mechanism may be at its top level or have earlier names; columns and fields about rows may be in a
-    table of ``tables``.
-    """
-    spellings = [*_spell_inside_tables(place, lines), *as_written(place)]
-    written = [spelling for spelling in spellings if spelling in lines]
-    above = [spelling for spelling in spellings if any(spelling[: len(each)] == each for each in lines if each)]
-    return (written or above or spellings)[0]
 
 
 def _spell_inside_tables(
@@ -196,9 +172,6 @@ _MUST_BE = {
     "date_from_datetime_parsing": "a day, such as 2026-11-21",
 }
 DATASET_RULE = "1 to 48 small letters, digits, - and _, starting with a letter or digit"
-_PATTERNS: dict[tuple[str | int, ...], str] = {
-    ("dataset",): DATASET_RULE,
-}
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 MAX_SHOWN_PROBLEMS = 3
@@ -214,36 +187,38 @@ class Problem:
     cure: Text = ""
     line: int | None = None
 
-    def describe_next(self) -> Text:
-        """Return the problem as a sentence that follows another problem."""
-        where = mention(self.field) + (f" (line {self.line})" if self.line else "")
-        return "Also " + where + f": {self.text}"
-
 
 def request_error(problems: Sequence[Problem]) -> RequestError:
     """Return one error for the first few problems; ``problems`` is not empty."""
-    first, others = problems[0], problems[1:MAX_SHOWN_PROBLEMS]
-    texts = [first.cure, *(text for p in others for text in (p.describe_next(), p.cure))]
+    first, texts = problems[0], [problems[0].cure]
+    for other in problems[1:MAX_SHOWN_PROBLEMS]:
+        line = f" (line {other.line})" if other.line else ""
+        texts += ["Also " + mention(other.field) + f"{line}: {other.text}", other.cure]
     if len(problems) > MAX_SHOWN_PROBLEMS:
         texts.append(f"And {len(problems) - MAX_SHOWN_PROBLEMS} more after these")
     return RequestError(first.text, join_sentences(texts), first.field, first.line)
 
 
 def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...], int] | None = None) -> list[Problem]:
-    """Return the problems of a pydantic error, one per place of the spec, with line numbers if known."""
+    """Return the problems of a pydantic error, one per place of the spec as the file spells it, with its line if known.
+
+    Options of a mechanism may be at its top level or have earlier names; columns and fields about rows may be in a
+    table of ``tables``.
+    """
     seen: dict[tuple[str | int, ...], Problem] = {}
+    lines = lines or {}
     for entry in error.errors(include_url=False):
         place = locate_field(entry)
-        if place not in seen and not _counts_right_items_only(entry):
+        if entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]:
+            continue  # too short only because of its wrong items, which are separate problems
+        if place not in seen:
             text, cure = _describe_error(entry, place)
-            written = locate_written(place, lines or {})
-            seen[place] = Problem(format_place(written), text, cure, (lines or {}).get(written))
+            spellings = [*_spell_inside_tables(place, lines), *as_written(place)]
+            known = [spelling for spelling in spellings if spelling in lines]
+            above = [spelling for spelling in spellings if any(spelling[: len(each)] == each for each in lines if each)]
+            written = (known or above or spellings)[0]
+            seen[place] = Problem(format_place(written), text, cure, lines.get(written))
     return list(seen.values())
-
-
-def _counts_right_items_only(entry: Any) -> bool:
-    """Return whether a list is too short only because of its wrong items, which are separate problems."""
-    return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
 def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
@@ -318,7 +293,6 @@ def _show_value(value: Any) -> str:
 
 
 def _describe_error(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
-    """Return the problem at ``place`` of the spec, and the cure."""
     type_, value = entry["type"], entry.get("input")
     kind = next((p for p in entry["loc"][2:3] if p in KINDS), None)
     if entry["loc"][:1] == ("mechanism",):
@@ -376,7 +350,7 @@ def _find_special_rule(type_: str, place: tuple[str | int, ...]) -> str:
         return "text, a number, true or false (put quotation marks around dates and other text)"
     if place == ("mechanism", "synthesis", "rows"):
         return "`auto` or a whole number"
-    return _PATTERNS.get(place, "") if type_ == "string_pattern_mismatch" else ""
+    return DATASET_RULE if (type_, place) == ("string_pattern_mismatch", ("dataset",)) else ""
 
 
 def _describe_rule(type_: str, context: Mapping[str, Any], message: str) -> str:

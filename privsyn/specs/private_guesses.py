@@ -72,29 +72,18 @@ def _are_integers(texts: pa.Array, options: CsvOptions) -> bool:
     return bool((np.floor(numbers) == numbers).all()) and not pc.any(pc.match_substring(texts, options.decimal)).as_py()
 
 
-def _are_days(texts: pa.Array, options: CsvOptions) -> bool:
-    return _match_all(texts, _DAY) and not np.isnan(parsing.to_seconds(texts)[0]).any()
-
-
-def _are_moments(texts: pa.Array, options: CsvOptions) -> bool:
-    return _match_all(texts, f"{_DAY}|{_MOMENT}") and not np.isnan(parsing.to_seconds(texts)[0]).any()
-
-
-def _are_times(texts: pa.Array, options: CsvOptions) -> bool:
-    return not np.isnan(parsing.to_times(texts, "HH:MM:SS")[0]).any()
-
-
-def _match_all(texts: pa.Array, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
+def _are_moments(texts: pa.Array, options: CsvOptions, pattern: str = f"{_DAY}|{_MOMENT}") -> bool:
+    matched = pc.all(pc.match_substring_regex(texts, pattern)).as_py()
+    return bool(matched) and not np.isnan(parsing.to_seconds(texts)[0]).any()
 
 
 _KINDS: Mapping[str, Any] = {
     "boolean": _are_truths,
     "integer": _are_integers,
     "number": _are_numbers,
-    "date": _are_days,
+    "date": lambda texts, options: _are_moments(texts, options, _DAY),
     "datetime": _are_moments,
-    "time": _are_times,
+    "time": lambda texts, options: not np.isnan(parsing.to_times(texts, "HH:MM:SS")[0]).any(),
 }
 """Kind -> test whether all texts of a column can be of that kind, narrowest kind first."""
 

@@ -180,11 +180,7 @@ def parse_value(value: Any, name: str, column: Any, where: str, field: str) -> A
 
 
 def _choose_cells(earlier: EarlierRelease, spec: ReleaseSpec, field: str) -> EarlierCells:
-    """Return the cells of a release for the spec's columns that a first look would cut.
-
-    Only released counts made these cells.  Raises RequestError if the release described or cut one of these columns in
-    another way.
-    """
+    """Return the cells, by released counts alone, that a first look would cut.  Raises RequestError if they differ."""
     cuts = {} if earlier.spec.cells is None else dict(earlier.spec.cells.columns)
     for table in earlier.cuts:
         cuts = _group_cells(table, field) | cuts
@@ -208,7 +204,6 @@ def _choose_cells(earlier: EarlierRelease, spec: ReleaseSpec, field: str) -> Ear
 
 
 def _group_cells(table: pa.Table, field: str) -> dict[str, ColumnCells]:
-    """Return the cells in a released table of cells, by column."""
     try:
         cuts = sorted(read_cuts(table))
     except TypeError:
@@ -269,7 +264,10 @@ def open_shared_columns(path: Path, spec: ReleaseSpec) -> Source | None:
 @lru_cache(maxsize=4)
 def _read_rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
     spec, encoding = _read_for_prior(plan.spec, path), plan.encoding
-    _check_columns(path, spec)
+    missing = sorted(spec.measured_columns.keys() - set(list_table_columns(path, spec)))
+    if missing:
+        problem = f"{Path(path).name} has no column {missing[0]!r}"
+        raise RequestError(problem, "Name a table with all released columns", "prior")
     try:
         source = open_source(path, spec)
     except RequestError as error:
@@ -299,11 +297,3 @@ def _read_for_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
     others = set(list_table_columns(path, spec)) - columns.keys()
     columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))
     return spec.with_columns(columns, Unit(records_per_person=1)).with_prior(None)
-
-
-def _check_columns(path: str, spec: ReleaseSpec) -> None:
-    missing = sorted(spec.measured_columns.keys() - set(list_table_columns(path, spec)))
-    if missing:
-        raise RequestError(
-            f"{Path(path).name} has no column {missing[0]!r}", "Name a table with all released columns", "prior"
-        )

@@ -63,8 +63,9 @@ def with_defaults(document: Document) -> tuple[Document, Filled]:
             filled |= {name: fields} if fields else {}
             column = {} if column is None and sources else column
             described[name] = {**fields, **column} if isinstance(column, Mapping) else column
-            for field, pattern in sources.items():
-                _copy_lines(lines, (SECTION, pattern, field), (*place, name, field))
+            for field, pattern in sources.items():  # for error messages
+                written = {at[3:]: line for at, line in lines.items() if at[:3] == (SECTION, pattern, field)}
+                lines |= {(*place, name, field, *inner): line for inner, line in written.items()}
         content = _replace(content, place, described)
     return Document(content, lines), filled
 
@@ -80,7 +81,6 @@ def _iterate_sections(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, .
 
 
 def _replace(content: Mapping[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return the content with ``value`` at ``place``."""
     first, *inner = place
     return {**content, first: _replace(content[first], tuple(inner), value) if inner else value}
 
@@ -123,12 +123,6 @@ def _apply_to_column(
     has = set(get_model(("columns", name, "x"), kind).model_fields) if is_kind else set(defaults)
     lacking = [field for field in defaults if field in has and field not in stated]
     return {f: defaults[f] for f in lacking}, {f: sources[f] for f in lacking}
-
-
-def _copy_lines(lines: dict[tuple[str | int, ...], int], old: tuple[str, ...], new: tuple[str, ...]) -> None:
-    """Give a filled field the line of its pattern, for error messages."""
-    inner = {(*new, *place[len(old) :]): line for place, line in lines.items() if place[: len(old)] == old}
-    lines |= inner
 
 
 def _make_refusal(document: Document, place: tuple[str, ...], problem: str, cure: str) -> RequestError:

@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from privsyn.base.wording import make_printable
 from privsyn.data_contracts.columns import IntegerColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import LEFT_OUT, Source
 from privsyn.specs.advice import Advice, advise
 from privsyn.specs.advice.columns import RowSample
+from privsyn.specs.messages import clip_text
 from privsyn.specs.misread import (
     LEADING_ZEROS,
     MISREAD_SHARE,
@@ -97,7 +99,9 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, comp
         sample.add(batch)
         data = dict(zip(batch.schema.names, batch.columns, strict=True))
         if spec.unit.identifier is not None:
-            people.update(_count_values(data[spec.unit.identifier]))
+            counted: Any = pc.value_counts(to_keys(data[spec.unit.identifier], pa.string()))  # keys as in tasks/steps
+            values, numbers = (counted.field(name).to_pylist() for name in ("values", "counts"))
+            people.update(dict(zip(values, numbers, strict=True)))
         for codec in codecs:
             if codec.ranges():
                 name = codec.sources[0]
@@ -108,7 +112,7 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, comp
         if column in fits:
             fits[column].repairs[repair] += many
     for name, fit in fits.items():
-        fit.examples = list(dict.fromkeys(map(make_printable, odd[name])))[:EXAMPLES]
+        fit.examples = list(dict.fromkeys(map(show_value, odd[name])))[:EXAMPLES]
     unread = reading.counts["", LEFT_OUT]
     of_keys = {(name, repair): many for (name, repair), many in reading.counts.items() if name not in fits}
     counts = {(name, repair): many for name, fit in fits.items() for repair, many in fit.repairs.items()}
@@ -147,18 +151,11 @@ def _has_leading_zeros(array: pa.Array) -> bool:
     return bool(pa.types.is_string(values.type)) and bool(pc.any(pc.match_substring_regex(values, CODE)).as_py())
 
 
-def _count_values(array: pa.Array) -> dict[str | None, int]:
-    """Return the number of rows per person, by the key that privsyn.tasks.steps.encode uses."""
-    counted: Any = pc.value_counts(to_keys(array, pa.string()))
-    return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
-
-
 def _cut(people: Mapping[Any, int], cap: int) -> int:
     """Return the number of rows that a cap leaves out: each person's rows above it, and all rows without a person."""
     return sum(n if person is None else max(0, n - cap) for person, n in people.items())
 
 
-def make_printable(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return a value on one short line, without control characters."""
-    text = "".join(c if c.isprintable() else "\ufffd" for c in str(value))
-    return text if len(text) <= 40 else text[:37] + "..."
+    return clip_text(make_printable(str(value)), 40)

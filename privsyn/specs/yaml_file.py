@@ -242,7 +242,8 @@ class _Builder:
         return fields
 
     def _build_scalar(self, node: ScalarNode, path: Path) -> Any:
-        if node.tag == _TAG + "int" and _may_be_text(path) and _TEXT_OF_YAML_1_1.fullmatch(node.value):
+        may_be_text = path[-2:-1] in _TEXT_LISTS or path[-4:-2] == _LOOKUP_ROWS
+        if may_be_text and node.tag == _TAG + "int" and _TEXT_OF_YAML_1_1.fullmatch(node.value):
             return node.value
         if node.tag in (_TAG + "int", _TAG + "float") and _ZERO_LED.fullmatch(node.value):
             raise self._make_error(
@@ -271,11 +272,6 @@ class _Builder:
 
     def _make_error(self, node: Node, problem: str, cure: str) -> RequestError:
         return RequestError(f"{self.name}, line {_get_line(node)} has {problem}", cure)
-
-
-def _may_be_text(path: Path) -> bool:
-    """Return whether an item may be text of digits: a listed value, or a cell of a lookup's rows."""
-    return path[-2:-1] in _TEXT_LISTS or path[-4:-2] == _LOOKUP_ROWS
 
 
 def _is_merge(key: ScalarNode) -> bool:

@@ -89,7 +89,9 @@ class _Search:
             if frozenset((low.name, high.name)) not in self._stated:
                 yield numbers.describe_order(low, high)
         if self._compares:
-            yield from self._find_near_dates()
+            tied = {name for names in self._ruled for name in names if len(names) > 2} | {*self._sources}
+            compared = {name for pair in (*self._spec.compare, *self._spec.together) for name in pair}
+            yield from numbers.find_near_dates(columns, {*tied, *compared, *list_computed_columns(self._spec.rules)})
         conditions = implications.list_conditions(columns)
         exclusions = implications.find_exclusions(conditions, self._stated)
         yield from implications.describe_exclusions(exclusions, self._rows)
@@ -104,12 +106,6 @@ class _Search:
                 self._sources |= {c.name: {first.name} for c in free}
                 self._stated |= _pair_names(c.name for c in free)
                 yield implications.describe_dependency(first, free, mutual)
-
-    def _find_near_dates(self) -> Iterator[Finding]:
-        tied = {*self._sources} | {name for names in self._ruled for name in names if len(names) > 2}
-        compared = {name for pair in (*self._spec.compare, *self._spec.together) for name in pair}
-        computed = {*list_computed_columns(self._spec.rules)}
-        yield from numbers.find_near_dates(self._columns, tied | compared | computed)
 
     def _take_relations(self, relations: Iterable[numbers.ArithmeticRelation]) -> Iterator[Finding]:
         described = (numbers.describe_relation(relation, self._rows) for relation in relations)

@@ -179,9 +179,9 @@ def _build_column(name: str, described: Any, array: pa.Array) -> AdviceColumn | 
     return AdviceColumn(name, described, every, values, numbers)
 
 
-def name_in_rule(column: AdviceColumn | str) -> str:
+def name_in_rule(column: AdviceColumn) -> str:
     """Return a column's name as an expression writes it."""
-    name = column if isinstance(column, str) else column.name
+    name = column.name
     is_plain = _PLAIN_NAME.fullmatch(name) and not iskeyword(name) and name not in _RESERVED
     return name if is_plain else f"`{name}`"
 

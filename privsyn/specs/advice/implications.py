@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import log
 from typing import Any
 
@@ -190,10 +189,7 @@ def _count_both(conditions: Sequence[ColumnCondition]) -> Floats:
 
 
 def _is_telling(one: ColumnCondition, other: ColumnCondition) -> bool:
-    """Return whether an exclusion of the two conditions is informative.
-
-    Two single values among many often never meet by chance, and two "is not" conditions say little.
-    """
+    """Return whether an exclusion is informative: two of many values often never meet, two "is not" say little."""
     if one.joins or other.joins:
         return not {_SINGLE, "zero"} >= {one.form, other.form}
     return {one.form, other.form} != {"is not"}
@@ -234,7 +230,9 @@ def _describe_pair(pairs: Sequence[tuple[ColumnCondition, ColumnCondition]], row
         support = sum(int(c.rows.sum()) for c in firsts)
         opposite = _describe_opposite(second)
         if (
-            _is_true(first)
+            isinstance(first.column.described, BooleanColumn)
+            and first.form == _SINGLE
+            and first.column.values[first.code] is True
             and opposite == f"is {format_value(True)}"
             and isinstance(second.column.described, BooleanColumn)
         ):
@@ -252,14 +250,6 @@ def _describe_pair(pairs: Sequence[tuple[ColumnCondition, ColumnCondition]], row
     sentence = "; ".join(sentences)
     return make_rule(
         "implication", tuple(names), f"{sentence[0].upper()}{sentence[1:]}, in all {rows:,} rows: a rule?", never=text
-    )
-
-
-def _is_true(condition: ColumnCondition) -> bool:
-    return (
-        isinstance(condition.column.described, BooleanColumn)
-        and condition.form == _SINGLE
-        and condition.column.values[condition.code] is True
     )
 
 
@@ -283,20 +273,9 @@ def _describe_opposite(condition: ColumnCondition) -> str:
     column = condition.column
     if condition.form == "is" and column.size == 2:
         return f"is {format_value(column.values[1 - condition.code])}"
-    return (
-        {
-            "is": "is not",
-            "is not": "is",
-        }.get(condition.form, "")
-        + f" {format_value(column.values[condition.code])}"
-        if condition.code >= 0
-        else {
-            "null": "is known",
-            "known": "is null",
-            "zero": "is not 0",
-            "not zero": "is 0",
-        }[condition.form]
-    )
+    if condition.code >= 0:
+        return f"{'is not' if condition.form == 'is' else 'is'} {format_value(column.values[condition.code])}"
+    return {"null": "is known", "known": "is null", "zero": "is not 0", "not zero": "is 0"}[condition.form]
 
 
 def _write(conditions: Sequence[ColumnCondition]) -> str:
@@ -345,10 +324,7 @@ def find_dummies(columns: Sequence[AdviceColumn]) -> Iterator[Finding]:
 
 
 def _find_group(columns: Sequence[AdviceColumn], ones: Mapping[str, Mask]) -> list[AdviceColumn]:
-    """Return the first column with others that never overlap within the group, if together they cover every row.
-
-    Otherwise keep only columns that would overlap if they were unrelated.
-    """
+    """Return the first column with others that never overlap, all rows covered, or would if they were unrelated."""
     every, sure = [columns[0]], [columns[0]]
     for column in columns[1:]:
         if not any((ones[column.name] & ones[c.name]).any() for c in every):
@@ -359,13 +335,7 @@ def _find_group(columns: Sequence[AdviceColumn], ones: Mapping[str, Mask]) -> li
 
 
 def _exclude(one: Mask, other: Mask) -> bool:
-    expected = one.sum() * other.sum() / len(one)
-    return bool(expected >= LEAST_EXPECTED and not (one & other).any())
-
-
-def list_pairs(names: Sequence[str]) -> list[frozenset[str]]:
-    """Return all pairs of names."""
-    return [frozenset(pair) for pair in combinations(names, 2)]
+    return bool(one.sum() * other.sum() / len(one) >= LEAST_EXPECTED and not (one & other).any())
 
 
 def find_parts(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
@@ -435,7 +405,8 @@ def _find_thresholds(source: AdviceColumn, band: AdviceColumn) -> tuple[list[int
     """Return the bands' codes from low to high and the lowest number of each but the first; None if not bands."""
     known = ~(source.null | band.null)
     numbers, codes = source.numbers[known], band.codes[known]
-    if not _are_intervals(numbers[:SCREENED], codes[:SCREENED]):
+    in_order = codes[:SCREENED][np.argsort(numbers[:SCREENED], kind="stable")]
+    if np.count_nonzero(np.diff(in_order)) != len(np.unique(in_order)) - 1:
         return None
     low, high = np.full(band.size, np.inf), np.full(band.size, -np.inf)
     np.minimum.at(low, codes, numbers)
@@ -444,11 +415,6 @@ def _find_thresholds(source: AdviceColumn, band: AdviceColumn) -> tuple[list[int
     if (low[order][1:] <= high[order][:-1]).any() or band.counts[: band.size].min() < LEAST_ROWS:
         return None
     return order.tolist(), low[order][1:].tolist()
-
-
-def _are_intervals(numbers: Floats, codes: NDArray[np.int64]) -> bool:
-    changes = np.count_nonzero(np.diff(codes[np.argsort(numbers, kind="stable")]))
-    return bool(changes == len(np.unique(codes)) - 1)
 
 
 def _describe_bands(source: AdviceColumn, band: AdviceColumn, order: list[int], lows: list[float]) -> Finding:
@@ -476,7 +442,6 @@ def _describe_bands(source: AdviceColumn, band: AdviceColumn, order: list[int], 
 
 
 def _are_null_together(one: AdviceColumn, other: AdviceColumn) -> bool:
-    """Return whether the two columns are null together in nearly all rows."""
     return bool((one.null ^ other.null).mean() <= ODD_NULLS)
 
 

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, IntegerColumn
+from privsyn.data_contracts.columns import IntegerColumn
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.spec_checks import check_compared
 from privsyn.specs.advice.columns import (
@@ -21,7 +21,6 @@ from privsyn.specs.advice.columns import (
     AdviceColumn,
     Finding,
     Floats,
-    Mask,
     format_value,
     make_rule,
     name_in_rule,
@@ -105,14 +104,13 @@ def describe_relation(relation: ArithmeticRelation, all_rows: int) -> Finding | 
     if (missing ^ relation.target.null).mean() > ODD_NULLS:
         return _describe_as_condition(relation) if relation.exact else None
     where = "" if relation.rows == all_rows else " in which all are known"
-    held = "in all" if relation.exact else f"within 1 % in {_floor_percent(relation.share)} % of"
+    held = "in all" if relation.exact else f"within 1 % in {np.floor(relation.share * 1_000) / 10:g} % of"
     words = f"{name_in_sentence(relation.target)} is `{relation.expression}` {held} {relation.rows:,} rows{where}"
     names = (relation.target.name, *(c.name for c in relation.sources))
     return make_rule("arithmetic", names, f"{words}: `derive`?", derive={relation.target.name: relation.expression})
 
 
 def _describe_as_condition(relation: ArithmeticRelation) -> Finding:
-    """Return the finding that a target equals its computed value up to rounding."""
     target, expression = relation.target, relation.expression
     is_whole = target.unit >= 1 and "/" not in expression
     distance = 0.5 if is_whole else max(2 * target.unit, 1e-6)
@@ -124,10 +122,6 @@ def _describe_as_condition(relation: ArithmeticRelation) -> Finding:
         if target.is_moment
         else f"abs({name_in_rule(target)} - ({expression})) > {format_value(distance)}",
     )
-
-
-def _floor_percent(share: float) -> str:
-    return f"{np.floor(share * 1_000) / 10:g}"
 
 
 def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
@@ -144,7 +138,8 @@ def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
 
 
 def _fit_line(source: AdviceColumn, target: AdviceColumn) -> ArithmeticRelation | None:
-    x, y, known = _get_numbers(source, target)
+    known = ~(np.isnan(source.numbers) | np.isnan(target.numbers))
+    x, y = source.numbers[known], target.numbers[known]
     if len(x) < LEAST_ROWS or not _fit_exactly(x[:SCREENED], y[:SCREENED], target) or np.ptp(x) == 0:
         return None
     line = _fit_exactly(x, y, target)
@@ -169,20 +164,12 @@ def _fit_exactly(x: Floats, y: Floats, target: AdviceColumn) -> tuple[float, flo
     low, high = int(np.argmin(x)), int(np.argmax(x))
     if x[low] == x[high]:
         return 1.0, 0.0  # all x are equal: nothing contradicts a line
-    slope = float((y[high] - y[low]) / (x[high] - x[low]))
-    slope = _round_constant(slope)
+    slope = _round_constant(float((y[high] - y[low]) / (x[high] - x[low])))
     if slope == 0 or len(np.unique(x)) < 3:
         return None
-    offset = float(y[low] - slope * x[low])
-    offset = round(offset, 6)
+    offset = round(float(y[low] - slope * x[low]), 6)
     near = np.abs(y - slope * x - offset) <= 0.51 * target.unit + 1e-6 * np.abs(y)
     return (slope, offset) if near.all() and np.std(y) > 3 * target.unit * (target.unit < 1) else None
-
-
-def _get_numbers(*columns: AdviceColumn) -> tuple[Floats, Floats, Mask]:
-    one, other = (c.numbers for c in columns[:2])
-    known = ~(np.isnan(one) | np.isnan(other))
-    return one[known], other[known], known
 
 
 def _round_constant(value: float) -> float:
@@ -404,7 +391,7 @@ def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn
             continue
         if (np.abs(c - days * scale - offset) <= tolerance).all() and _is_unlikely(c, days * scale + offset, tolerance):
             plus = f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}" if offset else ""
-            if scale == 1 and not offset and _has_days(end):
+            if scale == 1 and not offset and (end.described.kind == "date" or end.described.type == "date"):
                 yield ArithmeticRelation(end, (start, amount), f"{first} + {number}", rows, True, 1.0)
             else:
                 product = f"({last} - {first}){text}" if text else f"{last} - {first}"
@@ -416,11 +403,6 @@ def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn
         yield ArithmeticRelation(
             amount, (start, end), f"({last} - {first}) // {YEAR}", rows, bool(near.all()), float(near.mean())
         )
-
-
-def _has_days(column: AdviceColumn) -> bool:
-    described = column.described
-    return isinstance(described, DateColumn) or (isinstance(described, DatetimeColumn) and described.type == "date")
 
 
 def find_orders(columns: Sequence[AdviceColumn]) -> list[tuple[AdviceColumn, AdviceColumn]]:
@@ -439,24 +421,16 @@ def find_orders(columns: Sequence[AdviceColumn]) -> list[tuple[AdviceColumn, Adv
 
 def _is_ordered(low: AdviceColumn, high: AdviceColumn) -> bool:
     one, other = low.numbers, high.numbers
-    if (one[:1_000] > other[:1_000]).any() or (one > other).any() or not _have_one_unit(low, high):
+    units = {getattr(c.described, "unit", "") for c in (low, high)} - {""}
+    if (one[:1_000] > other[:1_000]).any() or (one > other).any() or len(units) > 1:
         return False
     known = ~(np.isnan(one) | np.isnan(other))
-    if known.sum() < LEAST_ROWS or np.array_equal(one[known], other[known]):
+    one, other = one[known], other[known]
+    if len(one) < LEAST_ROWS or np.array_equal(one, other):
         return False
-    above = _compute_share_above(one[known], other[known])
-    return above >= LEAST_EXPECTED and above * known.sum() >= LEAST_ROWS
-
-
-def _have_one_unit(low: AdviceColumn, high: AdviceColumn) -> bool:
-    units = {getattr(c.described, "unit", "") for c in (low, high)} - {""}
-    return len(units) < 2
-
-
-def _compute_share_above(one: Floats, other: Floats) -> float:
-    """Return the share of random pairs of rows in which the first is greater and neither is 0."""
-    counted = np.searchsorted(np.sort(other[other != 0]), one[one != 0], side="left")
-    return float(counted.sum() / len(one) / len(other))
+    greater = np.searchsorted(np.sort(other[other != 0]), one[one != 0], side="left")  # in random pairs, neither is 0
+    above = float(greater.sum() / len(one) / len(other))
+    return above >= LEAST_EXPECTED and above * len(one) >= LEAST_ROWS
 
 
 def describe_order(low: AdviceColumn, high: AdviceColumn) -> Finding:
