@@ -153,21 +153,16 @@ def build_prefect_environment(settings: Settings, variables: Mapping[str, str] |
     if settings.server_database is not None:
         wanted[DATABASE] = settings.server_database
     if settings.history_days is not None:
-        wanted |= _limit_history(settings.history_days)
+        seconds, events = settings.history_days * 86_400, min(settings.history_days, EVENT_DAYS) * 86_400
+        wanted |= {
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(seconds),
+            "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{events}S",
+        }
     return {
         **wanted,
         **{name: value for name, value in environment.items() if value or name not in wanted},
         "PATH": programs,
-    }
-
-
-def _limit_history(days: int) -> dict[str, str]:
-    """Return the variables that make the server remove older runs, with logs and artifacts, and older events."""
-    seconds, events = days * 86_400, min(days, EVENT_DAYS) * 86_400
-    return {
-        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(seconds),
-        "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{events}S",
     }
 
 
@@ -180,11 +175,6 @@ def build_client_auth_env(settings: Settings, environment: Mapping[str, str], ad
     if not address.admits(login.get(CLIENT, "")):
         raise make_login_error(address.api, brought=login.get(CLIENT))
     return login
-
-
-def build_prefect_command(*arguments: str) -> list[str]:
-    """Return a command for Prefect's command line with this Python, without the working folder's modules."""
-    return [sys.executable, "-P", "-m", "prefect", "--no-prompt", *arguments]
 
 
 VARIABLES = ("PREFECT_API_URL", "PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
@@ -205,7 +195,6 @@ def is_server_configured() -> bool:
 
 
 def _list_files() -> tuple[Path, ...]:
-    """Return the files that may hold Prefect's settings."""
     home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
     return (home / "profiles.toml", Path("prefect.toml"), Path("pyproject.toml"), Path(".env"))
 
@@ -233,7 +222,6 @@ def make_home_private(home: Path, database: str = "") -> None:
 
 
 def _list_databases(home: Path, database: str) -> Iterator[Path]:
-    """Yield the SQLite files that may exist."""
     files = [home / _DATABASE]
     if database.startswith("sqlite"):
         stated = database.partition("?")[0].partition(":///")[2]

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.server import release_server
-from privsyn.server.environment import build_prefect_command
 from tests.support.specs import PEOPLE_YAML, people
 from tests.support.user_folder import (
     RELEASE_SCRIPT,
@@ -73,10 +72,3 @@ def test_the_temporary_server_has_no_folder_of_common_names_on_its_path(folder: 
     path = json.loads(done.stdout)
     assert str(ours) in path
     assert not {"", str(folder), str(Path(release_server.__file__).parent)} & set(path)
-
-
-@pytest.mark.slow
-def test_prefect_s_programs_do_not_look_for_modules_in_the_working_folder(folder: Path) -> None:
-    for name in ("click", "queue", "notifications"):
-        (folder / f"{name}.py").write_text("raise SystemExit('the wrong module')\n", encoding="utf-8")
-    assert "3." in run(folder, *build_prefect_command("version"))
