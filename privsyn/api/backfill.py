@@ -14,7 +14,6 @@ from privsyn.base.wording import describe_use, format_share
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.choose_accountant import assume_accountant, read_dataset_summary
 from privsyn.engine.plan import account_rho
-from privsyn.ledgers.audit import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import plan_release
 from privsyn.tasks.privacy.accountant import cap_accountant
@@ -83,20 +82,14 @@ def plan_backfill(
         )
     spec, _ = assume_accountant(spec, settings)
     state = read_dataset_summary(spec.dataset, settings)
-    stands = {} if state is None else _read_states(Ledger(settings.ledger, create=False), spec.dataset)
-    states = {period: stands.get(period, "missed") for period in periods}
-    rho = plan_release(spec, periods[0]).rho
-    return Backfill(spec, states, rho, _read_cap(spec, state), Fraction(0) if state is None else state.rho)
-
-
-def _read_states(ledger: Ledger, dataset: str) -> dict[str, str]:
-    return {row.period: "released" if row.released else "begun" for row in ledger.periods(dataset)}
-
-
-def _read_cap(spec: ReleaseSpec, state: DatasetSummary | None) -> Fraction:
-    if state is not None:
-        return state.cap_rho
-    return account_rho(spec.budget, "budget", cap_accountant(spec.effective_accountant))
+    states, rho = dict.fromkeys(periods, "missed"), plan_release(spec, periods[0]).rho
+    if state is None:
+        cap_rho = account_rho(spec.budget, "budget", cap_accountant(spec.effective_accountant))
+        return Backfill(spec, states, rho, cap_rho, Fraction(0))
+    for row in Ledger(settings.ledger, create=False).periods(spec.dataset):
+        if row.period in states:
+            states[row.period] = "released" if row.released else "begun"
+    return Backfill(spec, states, rho, state.cap_rho, state.rho)
 
 
 def list_rows(backfill: Backfill) -> Sequence[tuple[str, str, str]]:

@@ -196,7 +196,10 @@ class CheckReport:
 
     def noise_rows(self) -> list[list[str]]:
         """Return one row of text per look at the data."""
-        return [[n.what, f"{n.queries:,}", _format_span(n.low, n.high)] for n in self.noise]
+        return [
+            [n.what, f"{n.queries:,}", " to ".join(dict.fromkeys((f"{n.low:,.1f}", f"{n.high:,.1f}")))]
+            for n in self.noise
+        ]
 
 
 def _as_json(fit: TableFit) -> dict[str, Any]:
@@ -223,7 +226,12 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
     columns = tuple(_plan_columns(public.request))
     warnings = [*_list_warnings(public), *_list_column_warnings(public.request, columns)]
     fit = None if source is None else fit_of(spec, source, public.request.encoding.row_plan.codecs)
-    warnings += [] if source is None else _list_unread_fields(spec, source)
+    if source is not None:
+        if spec.null_values != USUAL_NULLS and None not in source.types.values():
+            warnings.append(
+                "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
+            )
+        warnings += _list_stored_decimals(spec, source)
     further = {}
     for name in spec.further_tables:
         pair_request, described = public.request.table_pairs[name], spec.tables[name].columns
@@ -300,13 +308,6 @@ def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) ->
     return open_source(data, rows_alone)
 
 
-def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
-    """Yield warnings about fields that the stored types make useless, or should set."""
-    if spec.null_values != USUAL_NULLS and None not in source.types.values():
-        yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
-    yield from _list_stored_decimals(spec, source)
-
-
 def _list_stored_decimals(spec: ReleaseSpec, source: Source) -> Iterator[str]:
     """Yield the columns of numbers without `decimals` whose stored type has a fixed number of decimals."""
     for name, column in spec.measured_columns.items():
@@ -369,10 +370,7 @@ def _list_warnings(plan: Plan) -> list[str]:
 
 
 def _list_column_warnings(request: Request, columns: tuple[ColumnPlan, ...], table: str = "") -> Iterator[str]:
-    """Yield warnings about a request's columns, and about questions on them.
-
-    ``columns``: the planned columns; ``table``: the further table that has them, if any.
-    """
+    """Yield warnings about a request's columns (of the further ``table``, if any), and about questions on them."""
     prefix = f"tables.{table}." if table else ""
     for number, attribute, holds in find_idle_conditions(request.spec, request.encoding):
         how_many = "every" if holds else "no"
@@ -418,10 +416,7 @@ def _explain_scored_pairs(plan: Plan) -> Iterator[str]:
 
 
 def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
-    """Return the kind of the codec's column.
-
-    Here the rounding of values, and each level, count as columns.
-    """
+    """Return the kind of the codec's column; the rounding of values, and each level, count as columns."""
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
@@ -463,20 +458,14 @@ def _find_comparable_columns(spec: ReleaseSpec) -> Iterator[str]:
         (first, second)
         for (first, one), (second, other) in combinations(columns, 2)
         if (one.unit, get_step(one)) == (other.unit, get_step(other))
-        and _compute_shared_range(one, other) >= LEAST_SHARED_RANGE
+        and min(one.max, other.max) - max(one.min, other.min)
+        >= LEAST_SHARED_RANGE * max(one.max - one.min, other.max - other.min, 1e-300)
     ]
     for first, second in alike[:COMPARABLE] if spec.order is None else ():
         yield (
             f"{_name_column(spec, first)} and {_name_column(spec, second)} have one unit and range: where it matters "
             f"whether one is below, equal to or above the other, write `compare: [[{first}, {second}]]`."
         )
-
-
-def _compute_shared_range(column: IntegerColumn | NumberColumn, other: IntegerColumn | NumberColumn) -> float:
-    """Return the common part of two columns' ranges, as a share of the wider one."""
-    return (min(column.max, other.max) - max(column.min, other.min)) / max(
-        column.max - column.min, other.max - other.min, 1e-300
-    )
 
 
 def _list_idle_looks(plan: Plan) -> list[Stage]:
@@ -503,10 +492,7 @@ def _explain_idle_looks(plan: Plan) -> Iterator[str]:
 
 
 def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
-    """Return the noise of every look.
-
-    If noisy counts will decide its queries, some numbers of them are assumed.
-    """
+    """Return the noise of every look, for some assumed numbers of queries if noisy counts will decide them."""
     lines, idle = [], _list_idle_looks(plan)
     for stage in plan.stages:
         look = stage.step.look.words
@@ -597,7 +583,3 @@ def _list_set_noise(request: Request, stage: Stage) -> list[tuple[Clique, float]
     shares = split_by_weight([weight for _, weight in named], rho) if named else []
     sigmas = [compute_sigma(share, request.records, request.pricing) for share in shares]
     return [(domain.ordered(a), sigma) for (a, _), sigma in zip(named, sigmas, strict=True)]
-
-
-def _format_span(low: float, high: float) -> str:
-    return " to ".join(dict.fromkeys((f"{low:,.1f}", f"{high:,.1f}")))

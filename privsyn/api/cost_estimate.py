@@ -234,10 +234,7 @@ def _measure_start(folder: Path) -> float:
 
 
 def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers: int, parts: int) -> StepEstimate:
-    """Return a step's cost with all rows, from its cost with few rows and with a quarter of these.
-
-    ``parts``: the number of parts of its table; if there are several, workers make them.
-    """
+    """Return a step's cost with all rows; of several ``parts`` of its table, workers make each."""
     cpu, factor = cost.cpu, _choose_factor(rehearsal, name, cost)
     makes_rows = name == PUBLISH or rehearsal.makes_rows(name)
     disk = sum(size * _compute_growth(rehearsal, rows, makes_rows=makes_rows) for size, rows in cost.files) / 2**20
@@ -279,10 +276,7 @@ def _choose_factor(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
 
 
 def _continue_line(first: int, low: float, second: int, high: float, rows: float) -> float:
-    """Return the cost expected at ``rows``, on a line through ``low`` at ``first`` and ``high`` at ``second`` rows.
-
-    It does not fall with the rows.
-    """
+    """Return the cost at ``rows`` on a line through both points, which does not fall with the rows."""
     slope = max(0.0, high - low) / (second - first) if second > first else 0.0
     return high + slope * (rows - second)
 

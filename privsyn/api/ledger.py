@@ -49,10 +49,6 @@ class CertificateOpinion:
     tables: dict[str, str]
     opinion: SecondOpinion
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the same, JSON-ready."""
-        return {"run": self.run, "dataset": self.dataset, "receipts": self.tables, **self.opinion.as_json()}
-
 
 @dataclass(frozen=True)
 class SecondOpinions:
@@ -71,7 +67,10 @@ class SecondOpinions:
         content = {
             "libraries": self.libraries,
             "problems": self.problems,
-            "certificates": [one.as_json() for one in self.certificates],
+            "certificates": [
+                {"run": one.run, "dataset": one.dataset, "receipts": one.tables, **one.opinion.as_json()}
+                for one in self.certificates
+            ],
         }
         return json.dumps(content, indent=2) + "\n"
 

@@ -6,7 +6,6 @@ private note of its run does (``private/runs/RUN/run.json``).  Without that note
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,6 +26,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import is_certified
 from privsyn.publish.folder import is_whole
+from privsyn.storage.records import read_note
 from privsyn.storage.released_files import (
     find_kind_of,
     list_synthetic_names,
@@ -197,7 +197,7 @@ def _iterate_folders(root: Path) -> Iterator[Path]:
 
 
 def _check_heads(certificate: Certificate, entries: Sequence[Entry]) -> list[str]:
-    """Return whether the ledger is older than the certificate; ``entries``: entries of all data sets."""
+    """Return a problem if the ledger is older than the certificate; ``entries``: entries of all data sets."""
     head = certificate.ledger
     if head is None or (0 < head.entries <= len(entries) and entries[head.entries - 1].hash == head.hash):
         return []
@@ -223,22 +223,17 @@ def _list_noisy_tables(folder: Path) -> tuple[tuple[str, str], ...]:
 
 
 def _collect_keys(private_root: Path, run: str) -> Mapping[str, str] | None:
-    try:
-        note = private_root / "runs" / run / "run.json"
-        return {str(k): str(v) for k, v in json.loads(note.read_text(encoding="utf-8"))["keys"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    keys = read_note(private_root / "runs" / run / "run.json").get("keys")
+    return {str(k): str(v) for k, v in keys.items()} if isinstance(keys, dict) else None
 
 
 def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> list[str]:
-    """Return the faults within the folder: changed files, and sums that differ from their parts.
-
-    ``renamed``: whether the folder may have another name than the run, as a receiver's copy may.
+    """Return the faults within the folder; ``renamed``: it may have another name than the run, as a receiver's copy.
 
     Raises ValueError or ZeroDivisionError for a text that is not a number.
     """
     certificate, problems = published.certificate, []
-    receipts = {step.name: step.published["receipts"].name for step in _list_published_steps(published.folder)}
+    receipts = list_receipts_files(published.folder)
     if published.folder.name != certificate.run and not renamed:
         problems.append(f"its certificate lies in the folder {published.folder.name}")
     if not is_whole(published.folder):
@@ -250,15 +245,12 @@ def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> li
         prices = sum((g.queries * Fraction(g.rho_each) for g in stage.groups), Fraction(0))
         if format_rho(prices) != stage.rho_spent or prices > Fraction(stage.rho_budget):
             problems.append(f"the prices of {stage.step} do not sum to its rho_spent, or pass its budget")
-        problems += _check_receipts(published.folder, stage, receipts)
+        problems += _check_receipts(stage, receipts)
     return problems
 
 
 def _list_published_steps(folder: Path) -> list[ReleaseStep]:
-    """Return the release steps whose tables the folder has, according to its own request.
-
-    None if it holds figures of a release.
-    """
+    """Return the release steps whose tables the folder has, by its own request; none if it holds figures."""
     manifest = read_manifest_if_readable(folder)
     if manifest is None:
         return []
@@ -267,13 +259,12 @@ def _list_published_steps(folder: Path) -> list[ReleaseStep]:
     return list(release_steps(plan_release(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
 
 
-def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
+def _check_receipts(stage: StageCost, receipts: Mapping[str, Path]) -> list[str]:
     """Check that the released receipts of a stage cost what the certificate says; some stages have none."""
-    file = folder / receipts.get(stage.step, "-")
-    if not file.is_file():
+    if stage.step not in receipts:
         return []
     try:
-        queries = read_receipts(pq.read_table(file))
+        queries = read_receipts(pq.read_table(receipts[stage.step]))
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         return [f"the receipts of {stage.step} cannot be read, or state a price that their noise does not have"]
     same = len(queries) == sum(g.queries for g in stage.groups) and format_rho(sum_rho(queries)) == stage.rho_spent

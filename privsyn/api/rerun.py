@@ -25,7 +25,7 @@ from privsyn.base.wording import API
 from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.execute import ReportProgress, Run
+from privsyn.engine.execute import Run
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps, run_steps
 from privsyn.engine.step_tables import StepRefs, check_table
@@ -143,11 +143,6 @@ class _Reproduction:
     refs: dict[str, StepRefs] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    @property
-    def store(self) -> Store:
-        """The store of the tables that are made again."""
-        return self.remade.store
-
     def run(self) -> None:
         """Run every step in order: copy noisy tables, run post-processing, skip private tables."""
         self.refs = run_steps(self.remade.steps, self._step)
@@ -167,13 +162,13 @@ class _Reproduction:
         for name, contract in step.outputs.items():
             table = _read(self.folder / step.published[name].name)
             check_table(contract, table)
-            refs[name] = self.store.write_table(table, table.schema, name, step.name, key, Zone.RELEASED)
+            refs[name] = self.remade.store.write_table(table, table.schema, name, step.name, key, Zone.RELEASED)
         return StepRefs(step=step.name, key=key, tables=refs)
 
     def _check_plan(self, step: ReleaseStep, noisy: StepRefs, inputs: Mapping[str, StepRefs]) -> None:
         """Record a problem unless earlier released tables lead to the queries in the receipts."""
         try:
-            receipts = read_receipts(self.store.read_table(noisy.tables["receipts"]))
+            receipts = read_receipts(self.remade.store.read_table(noisy.tables["receipts"]))
         except _UNFIT as error:
             raise PrivsynError(f"the receipts of the step {step.title!r} hold no possible query: {error}", "") from None
         if self.remade.plan_queries(step, inputs) != receipts:
@@ -191,7 +186,7 @@ class _Reproduction:
     def publish(self) -> Path:
         """Publish the folder again, with the released certificate and the versions that made the release."""
         certificate = read_certificate(self.folder)
-        return self.store.released.publish(
+        return self.remade.store.released.publish(
             self.remade.name, lambda new: fill(new, self.remade, self.refs, certificate, lambda: self.manifest.versions)
         )
 
@@ -200,7 +195,6 @@ def rerun(
     release: str,
     settings: Settings,
     keep: Path | None = None,
-    report: ReportProgress = lambda step, done, total: None,
     prior: Path | None = None,
 ) -> Rerun:
     """Make a release again from its folder and compare every file with its manifest.
@@ -216,11 +210,15 @@ def rerun(
     noisy = {*list_published_files(release_steps(plan_release(spec).steps)), "certificate.json"}
     on_disk = list_files(folder)
     with _open_workplace(keep) as work:
-        remade, problems = _make(folder, manifest, spec, work, settings.threads, report)
+        remade, problems = _make(folder, manifest, spec, work, settings.threads)
         if keep is not None and remade is not None:
             remade = remade.rename(keep)
         reproduced = list_files(remade) if remade is not None else {}
-    versions = _list_other_versions(manifest)
+    released, current = manifest.versions, list_versions()
+    names = sorted({*released, *current})
+    versions = {
+        n: (released.get(n, "none"), current.get(n, "none")) for n in names if released.get(n) != current.get(n)
+    }
     files = tuple(
         FileComparison(name, on_disk.get(name) == listed, None if name in noisy else reproduced.get(name) == listed)
         for name, listed in manifest.files.items()
@@ -261,10 +259,10 @@ def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
 
 
 def _make(
-    folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress
+    folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int
 ) -> tuple[Path | None, list[str]]:
     """Return the folder made again (None if that failed), and sentences on differences found meanwhile."""
-    reproduction = _Reproduction(folder, manifest, _build_run(manifest, spec, work, threads, report))
+    reproduction = _Reproduction(folder, manifest, _build_run(manifest, spec, work, threads))
     try:
         reproduction.run()
         return reproduction.publish(), reproduction.problems
@@ -276,11 +274,8 @@ def _make(
         return None, [*reproduction.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
 
 
-def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Run:
-    """Return a run over its own folder, with an empty ledger and no noise.
-
-    Only post-processing can run in it.
-    """
+def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int) -> Run:
+    """Return a run over its own folder, with an empty ledger and no noise: only post-processing can run in it."""
     plan = plan_release(spec, column_order=tuple(manifest.column_order))
     plan.check()
     keys = {step.name: hashlib.sha256(step.name.encode()).hexdigest() for step in plan.steps}
@@ -296,7 +291,6 @@ def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, 
         records=records,
         ledger=ledger,
         noise=_RefusingNoise(),
-        report=report,
     )
 
 
@@ -326,10 +320,3 @@ def _open_workplace(keep: Path | None) -> Iterator[Path]:
         if keep is None:
             raise PrivsynError(problem, "Free some space") from None
         raise RequestError(problem, "Name a folder that can be written, or free some space", "rerun.keep") from None
-
-
-def _list_other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:
-    """Return package -> (version of the release, version here), where they differ."""
-    released, current = manifest.versions, list_versions()
-    names = sorted({*released, *current})
-    return {n: (released.get(n, "none"), current.get(n, "none")) for n in names if released.get(n) != current.get(n)}
