@@ -11,7 +11,6 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -58,19 +57,14 @@ def _load_command(name: str) -> Any:
     try:
         added.command(name)(load_part("commands", name))
     except RequestError as error:
-        added.command(name)(_make_broken_command(error))
+        broken = error
+
+        @added.command(name, help="Not available: its package cannot be loaded.")
+        def say_broken() -> None:
+            with print_errors(debug="--debug" in sys.argv):
+                raise broken
+
     return get_command(added)
-
-
-def _make_broken_command(error: RequestError) -> Callable[[], None]:
-    """Return the command of a package that cannot be loaded: it says so."""
-
-    def say_broken() -> None:
-        with print_errors(debug="--debug" in sys.argv):
-            raise error
-
-    say_broken.__doc__ = "Not available: its package cannot be loaded."
-    return say_broken
 
 
 app = typer.Typer(

@@ -55,15 +55,18 @@ def backfill_command(
     It stops at the first failure; the same command continues from there.
     """
     with print_errors(debug=debug, out=out), ExitStack() as stack:
-        from privsyn.api.backfill import plan_backfill
+        from privsyn.api.backfill import list_rows, plan_backfill
 
         settings = read_settings(out)
         spec, calendar, release = _find_releaser(dataset, first, settings, stack)
         backfill = plan_backfill(spec, settings, first, last, calendar)
         results = open_results(as_json=as_json)
         if not as_json:
-            results.print(_build_table(backfill))
-        people.print(backfill.words, soft_wrap=True, markup=False)
+            table = Table("period", "state", "what is done", title=f"Backfill of {backfill.spec.dataset}")
+            for row in list_rows(backfill):
+                table.add_row(*row)
+            results.print(table)
+        people.print(backfill.words, soft_wrap=True)
         backfill.check()
         if not dry_run:
             _confirm(backfill, yes=yes)
@@ -77,10 +80,7 @@ def backfill_command(
 def _find_releaser(
     dataset: str, first: str, settings: Settings, stack: ExitStack
 ) -> tuple[ReleaseSpec, str | None, Release]:
-    """Return the spec, the calendar and what releases periods as long as ``first``.
-
-    That is this process for a file, else a server's worker.
-    """
+    """Return spec, calendar and what releases periods as long as ``first``: this process, or a server's worker."""
     if Path(dataset).suffix in {".yaml", ".yml"} or Path(dataset).is_file():
         from privsyn.specs.spec_file import load_spec
 
@@ -107,19 +107,10 @@ def _release_here(spec: ReleaseSpec, settings: Settings, period: str) -> str:
 
 
 def _release(release: Release, period: str) -> str:
-    people.print(f"{period} ...", markup=False)
+    people.print(f"{period} ...")
     words = release(period)
-    people.print(f"{period}: {words}", soft_wrap=True, markup=False)
+    people.print(f"{period}: {words}", soft_wrap=True)
     return words
-
-
-def _build_table(backfill: Backfill) -> Table:
-    from privsyn.api.backfill import list_rows
-
-    table = Table("period", "state", "what is done", title=f"Backfill of {backfill.spec.dataset}")
-    for row in list_rows(backfill):
-        table.add_row(*row)
-    return table
 
 
 def _confirm(backfill: Backfill, *, yes: bool) -> None:

@@ -80,7 +80,7 @@ def print_errors(*, debug: bool, out: str | None = None) -> Iterator[None]:
             with suppress(PrivsynError, OSError):  # the error that is being told may be that one
                 path = read_settings(out).private_root / "failure.txt"
                 if path.is_file() and path.stat().st_mtime >= started:
-                    people.print(path.read_text(encoding="utf-8"), markup=False)
+                    people.print(path.read_text(encoding="utf-8"))
             traceback.print_exc()
         known = error if isinstance(error, PrivsynError) else _make_unexpected_error(error)
         people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph(COMMAND_LINE)), soft_wrap=True)

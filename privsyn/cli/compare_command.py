@@ -56,13 +56,14 @@ def compare_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         table, held, settings = parse_table(data, "--data"), parse_table(holdout, "--holdout"), read_settings(out)
-        from privsyn.evaluation.comparison.compare_methods import AskedComparison
+        from privsyn.evaluation.comparison.compare_methods import METHODS, AskedComparison
         from privsyn.evaluation.settings_file import load_evaluation_spec
         from privsyn.specs.spec_file import load_spec, override_options
 
+        named = tuple(name.strip() for name in methods.split(",") if name.strip())
         asked = AskedComparison(
             spec=override_options(load_spec(spec), data=table),
-            methods=_parse_methods(methods),
+            methods=tuple(METHODS) if named == ("all",) else named,
             epsilons=_parse_numbers(epsilons),
             seeds=seeds,
             holdout=None if held is None else str(held),
@@ -75,13 +76,6 @@ def compare_command(
         _show(compared, round(time.monotonic() - start, 1), as_json=as_json)
         if all(r.outcome != "done" for r in compared.results.runs):
             raise typer.Exit(1)
-
-
-def _parse_methods(text: str) -> tuple[str, ...]:
-    from privsyn.evaluation.comparison.compare_methods import METHODS
-
-    named = tuple(name.strip() for name in text.split(",") if name.strip())
-    return tuple(METHODS) if named == ("all",) else named
 
 
 def _parse_numbers(text: str) -> tuple[float, ...]:

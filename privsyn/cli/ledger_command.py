@@ -183,7 +183,7 @@ def create_command(debug: Debug = False) -> None:
 
         ledger = Ledger(Settings().ledger)
         ledger.make_tables()
-        people.print(f"The ledger {ledger.name} has all its tables.", soft_wrap=True, markup=False)
+        people.print(f"The ledger {ledger.name} has all its tables.", soft_wrap=True)
 
 
 @app.command("backup")
@@ -219,7 +219,7 @@ def restore_command(
 
         address = Settings().ledger
         entries = restore(file, address)
-        people.print(f"Restored {entries} entries into {hide_password(address)}.", soft_wrap=True, markup=False)
+        people.print(f"Restored {entries} entries into {hide_password(address)}.", soft_wrap=True)
 
 
 _VERIFIED = ("Verified: ", "green")
@@ -281,21 +281,16 @@ def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> boo
 
 
 def _build_figures(summaries: Sequence[DatasetSummary]) -> Table:
+    """Return the budgets; below, at which delta epsilons stand, and which accountant turns whose rho into them."""
     from privsyn.api.ledger import HEADINGS, Budgets
-
-    table = Table(*HEADINGS, title="Privacy ledger", caption=_build_counted(summaries), caption_justify="left")
-    for row in Budgets(tuple(summaries)).rows:
-        table.add_row(*row)
-    return table
-
-
-def _build_counted(summaries: Sequence[DatasetSummary]) -> Text:
-    """Return at which delta epsilons stand, and which accountant turns whose rho into them."""
     from privsyn.ledgers.audit import AT_CAP_DELTA
 
     names = {a: ", ".join(s.dataset for s in summaries if s.accountant == a) for a in ("gaussian", "tight")}
     lines = (AT_CAP_DELTA, *(f"epsilon by accountant {a}: {sets}" for a, sets in names.items() if sets))
-    return Text("\n".join(lines))
+    table = Table(*HEADINGS, title="Privacy ledger", caption=Text("\n".join(lines)), caption_justify="left")
+    for row in Budgets(tuple(summaries)).rows:
+        table.add_row(*row)
+    return table
 
 
 def _build_entries(ledger: Ledger, dataset: str) -> Table:

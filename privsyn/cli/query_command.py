@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,7 +98,7 @@ def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
         print_answer(json.dumps({"question": answers.attrs["about"], "answers": rows, "words": answers.attrs["words"]}))
         return
     if as_csv:
-        print_answer(_format_csv(answers))
+        print_answer(answers.to_csv(index=False, lineterminator="\n").rstrip("\n"))
     else:
         figures, kind = {"estimate", "std_error", "low", "high"} & {*answers.columns}, answers.attrs.get("kind")
         cells = {name: [_format_cell(v, kind, name) for v in answers[name]] for name in figures}
@@ -110,28 +108,15 @@ def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
             people.print(words, soft_wrap=True, style="dim")
 
 
-def _format_csv(answers: pd.DataFrame) -> str:
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(answers.columns)
-    writer.writerows([["" if value != value else value for value in row] for row in answers.to_numpy(object).tolist()])
-    return lines.getvalue().rstrip("\n")
-
-
 def _format_cell(value: float, kind: str | None, name: str) -> str:
-    """Return a figure; one of dates or times (``kind`` of the column) as such, its error in days or minutes."""
-    if kind is None or value != value:
-        return _format_figure(value)
+    """Return a rounded figure, - if unknown; one of dates or times (``kind``) as such, its error in days or minutes."""
+    if value != value:
+        return "-"
+    if kind is None:
+        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
     if name == "std_error":
         return f"{value / 60:.3g} min" if kind == "time" else f"{value / 86_400:.3g} days"
     moment = EPOCH + dt.timedelta(seconds=round(value))
     if kind == "date":
         return (moment + dt.timedelta(hours=12)).date().isoformat()
     return f"{moment:%H:%M}" if kind == "time" else moment.isoformat(" ", "minutes")
-
-
-def _format_figure(value: float) -> str:
-    """Return counts to whole rows, shares and small figures to four digits; what is not known is a dash."""
-    if value != value:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

@@ -144,7 +144,7 @@ def run_here_or_in_prefect(proposal: Proposal, *, prefect: bool) -> ReleaseSumma
         return _run_here(proposal)
     check_request(proposal)  # what is wrong is said before a server starts
     for line in _describe_new_name(proposal):
-        people.print(line, soft_wrap=True, markup=False)
+        people.print(line, soft_wrap=True)
     return _run_flow(proposal)
 
 
@@ -197,14 +197,9 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
         from privsyn.publish.folder import read_summary
 
         summary = read_summary(done.run, settings)
-        people.print(done.paragraph(COMMAND_LINE), soft_wrap=True, markup=False)
-        if summary is None:
-            elsewhere = (
-                f"Its released folder is not in {settings.released_root}: look in the folder that --out named then."
-            )
-            people.print(elsewhere, soft_wrap=True, markup=False)
-        else:
-            people.print(f"  {summary.released}", soft_wrap=True, markup=False)
+        people.print(done.paragraph(COMMAND_LINE), soft_wrap=True)
+        elsewhere = f"Its released folder is not in {settings.released_root}: look in the folder that --out named then."
+        people.print(elsewhere if summary is None else f"  {summary.released}", soft_wrap=True)
         if as_json:
             shown = {"run": done.run} if summary is None else _as_json(dataset, settings, summary)
             print_answer(json.dumps({**shown, "seconds": 0.0}))
@@ -224,7 +219,7 @@ def _run_here(proposal: Proposal) -> ReleaseSummary:
 
         def report_first_lines(step: str, done: int, total: int) -> None:
             while first:
-                people.print(first.pop(0), soft_wrap=True, markup=False)
+                people.print(first.pop(0), soft_wrap=True)
             report(step, done, total)
 
         return run_proposal(replace(proposal, report=report_first_lines, warn=warn))
@@ -392,16 +387,10 @@ class FirstCharge(NamedTuple):
     @property
     def share(self) -> float:
         """Epsilon at the cap's delta of this release alone, which is what the ledger counts."""
-        return self.convert(self.rho)
-
-    def convert(self, rho: Fraction) -> float:
-        """Return the epsilon at the cap's delta of so much rho, as the ledger shows it."""
         from privsyn.tasks.privacy.accountant import cap_accountant, convert_rho_to_epsilon
 
-        accountant = cap_accountant(self.spec.effective_accountant)
-        return convert_rho_to_epsilon(
-            rho, self.spec.budget.delta, accountant if self.state is None else self.state.accountant
-        )
+        accountant = cap_accountant(self.spec.effective_accountant) if self.state is None else self.state.accountant
+        return convert_rho_to_epsilon(self.rho, self.spec.budget.delta, accountant)
 
     def as_json(self, forecasts: Sequence[Forecast]) -> dict[str, Any]:
         """Return the same, JSON-ready."""

@@ -89,4 +89,4 @@ def _run_until_stopped(run: Callable[[], None]) -> None:
 
 
 def _print_line(text: str) -> None:
-    people.print(text, soft_wrap=True, markup=False)
+    people.print(text, soft_wrap=True)

@@ -124,7 +124,7 @@ def draft_command(
         todos = list_open_fields(text)
         people.print(f"Wrote {out}: {len(todos)} TODOs left{':' if todos else '.'}", soft_wrap=True)
         for group in group_todos(todos):
-            people.print(f"  {make_printable(group)}", soft_wrap=True, markup=False)
+            people.print(f"  {make_printable(group)}", soft_wrap=True)
         if guesses:
             people.print(f"Confirm what was guessed from names and types: {', '.join(guesses)}.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
