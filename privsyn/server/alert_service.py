@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient
@@ -61,7 +61,9 @@ from privsyn.server.scheduled_releases import (
     ReleaseQueue,
     find_due_periods,
     read_deployed,
+    read_flow_name,
     read_names_in_ledger,
+    read_pages,
     read_released_periods,
 )
 from privsyn.server.work_pool import end_lost_runs, end_runs_of_absent_workers, name_worker, was_cancelled
@@ -225,8 +227,6 @@ LONGEST_PAUSE = 300.0
 MEMORY = "alerts.json"
 """Name of the file in PREFECT_HOME."""
 
-PAGE_SIZE = 200
-
 _logger = logging.getLogger(__name__)
 
 Send = Callable[[Addressee, Alert], None]
@@ -249,7 +249,6 @@ class AlertService:
     memory: AlertMemory = field(init=False)
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
     _unmarked: set[str] = field(default_factory=set)
-    _flows: dict[UUID, str] = field(default_factory=dict)
     _released: set[tuple[str, str]] = field(default_factory=set)
     _next_slow: float = 0.0
 
@@ -264,9 +263,11 @@ class AlertService:
         before = self.memory.snapshot()
         to = read_addressee(self.client)
         since = self.memory.told_until - OVERLAP
-        delivered = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
+        after = {"after_": since if slow else max(since, now - RECENT)}
+        ended = {"state": {"type": {"any_": ["FAILED", "CRASHED", "COMPLETED"]}}, "end_time": after}
+        delivered = [self._judge_end(run, to) for run in self._read(ended)]
         if slow:
-            deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
+            deployed = [(name, read_flow_name(self.client, one.flow_id)) for name, one in read_deployed(self.client)]
             self.memory.known.update(name for name, _ in deployed)
             self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
             self._check_absent(to, now)
@@ -336,10 +337,15 @@ class AlertService:
             return True
         moment = (run.end_time or state.timestamp).timestamp()
         if state.is_completed():
-            self.memory.note_run(find_dataset(run), self._read_flow(run.flow_id), moment)
+            self.memory.note_run(find_dataset(run), read_flow_name(self.client, run.flow_id), moment)
         if state.is_completed() and state.name != CACHED and run.labels.get(BUDGET_LEFT_RHO) is not None:
             with suppress(ValueError, TypeError):  # labels that are not ours
-                self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
+                remaining = RemainingBudget(
+                    float(run.labels[BUDGET_LEFT_RHO]),
+                    float(run.labels.get(BUDGET_LEFT_EPSILON, 0)),
+                    int(run.labels.get(BUDGET_LEFT_RELEASES, 0)),
+                )
+                self.memory.note_success(str(run.labels[DATASET]), moment, remaining)
         alert = judge_end(run, self.page)
         if alert is None or run.labels.get(TOLD) == str(state.id) or was_cancelled(self.client, run):
             return True
@@ -352,14 +358,9 @@ class AlertService:
         if alert.kind == "refused":
             self.memory.refusals[dataset] = state.message or ""
         if not state.is_completed():
-            self.memory.note_failure(find_dataset(run), self._read_flow(run.flow_id), str(state.name), moment)
+            flow = read_flow_name(self.client, run.flow_id)
+            self.memory.note_failure(dataset, flow, str(state.name), moment)
         return True
-
-    def _read_flow(self, flow_id: UUID) -> str:
-        """Return the name of a flow."""
-        if flow_id not in self._flows:
-            self._flows[flow_id] = self.client.read_flow(flow_id).name
-        return self._flows[flow_id]
 
     def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str, *, silently: bool = False) -> bool:
         """Deliver a run's alert and mark the run; return whether the alert is delivered, now or before.
@@ -407,31 +408,10 @@ class AlertService:
         with suppress(httpx.HTTPError):
             self.client.request("POST", "/events", json=[event])
 
-    def _read_ended(self, since: datetime) -> Iterator[FlowRun]:
-        ended = {"state": {"type": {"any_": ["FAILED", "CRASHED", "COMPLETED"]}}, "end_time": {"after_": since}}
-        return self._read(ended)
-
     def _read(self, filter_fields: Mapping[str, Any]) -> Iterator[FlowRun]:
-        """Yield the runs that match a filter, page by page, latest end first."""
-        condition, seen = FlowRunFilter.model_validate(filter_fields), set[UUID]()
-        offset = 0
-        while True:
-            page = self.client.read_flow_runs(
-                flow_run_filter=condition, sort=FlowRunSort.END_TIME_DESC, limit=PAGE_SIZE, offset=offset
-            )
-            yield from (run for run in page if run.id not in seen)
-            seen |= {run.id for run in page}
-            offset += len(page)
-            if len(page) < PAGE_SIZE:
-                return
-
-
-def _read_budget(labels: Mapping[str, Any]) -> RemainingBudget:
-    return RemainingBudget(
-        float(labels.get(BUDGET_LEFT_RHO, 0)),
-        float(labels.get(BUDGET_LEFT_EPSILON, 0)),
-        int(labels.get(BUDGET_LEFT_RELEASES, 0)),
-    )
+        """Return the runs that match a filter, latest end first."""
+        condition = FlowRunFilter.model_validate(filter_fields)
+        return read_pages(self.client.read_flow_runs, flow_run_filter=condition, sort=FlowRunSort.END_TIME_DESC)
 
 
 def send_by_block(to: Addressee, alert: Alert) -> None:

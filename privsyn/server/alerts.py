@@ -28,6 +28,7 @@ from prefect.types import SecretDict
 
 from privsyn.base.errors import RequestError
 from privsyn.flows.states import BUDGET_LOW, CONTRACT_FAILED, DATASET, LEDGER_FAILED, REFUSED
+from privsyn.server.scheduled_releases import get_dataset
 from privsyn.server.work_pool import RESTART
 
 if TYPE_CHECKING:
@@ -94,10 +95,7 @@ class Alert:
 
 
 def judge_end(run: FlowRun, page: str) -> Alert | None:
-    """Return the alert of an ended run; None if nobody needs to act.
-
-    ``page``: the address of the server's page.
-    """
+    """Return the alert of an ended run, which links to the server's ``page``; None if nobody needs to act."""
     state = run.state
     if state is None:
         return None
@@ -159,8 +157,7 @@ def alert_made_up(dataset: str, periods: Sequence[str]) -> Alert:
 
 def find_dataset(run: FlowRun) -> str:
     """Return the data set from a run's spec or label; empty if it has neither."""
-    spec = run.parameters.get("spec")
-    return str(spec.get("dataset", "") if isinstance(spec, dict) else run.labels.get(DATASET, ""))
+    return get_dataset(run.parameters) or str(run.labels.get(DATASET, ""))
 
 
 def _alert(kind: Kind, run: FlowRun, words: str, body: str) -> Alert:

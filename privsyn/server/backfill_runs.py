@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Every
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.states import SCHEDULED_FLOW
-from privsyn.server.environment import Address, build_client_auth_env, build_prefect_environment
-from privsyn.server.scheduled_releases import read_deployed
+from privsyn.server.environment import Address, build_prefect_environment, open_client
+from privsyn.server.scheduled_releases import find_zone, read_deployed, read_flow_name
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -41,8 +40,7 @@ class ScheduledDeployment:
     @property
     def calendar(self) -> str:
         """The time zone of its periods (default: UTC)."""
-        zones = [getattr(schedule.schedule, "timezone", None) for schedule in self.deployment.schedules]
-        return str(self.deployment.parameters.get("time_zone") or next(filter(None, zones), None) or "UTC")
+        return str(self.deployment.parameters.get("time_zone") or find_zone(self.deployment) or "UTC")
 
 
 def connect(settings: Settings) -> SyncPrefectClient:
@@ -50,12 +48,7 @@ def connect(settings: Settings) -> SyncPrefectClient:
     environment = build_prefect_environment(settings)
     address = Address.of(environment)
     address.wait(seconds=5.0)
-    os.environ.update(environment | build_client_auth_env(settings, environment, address))
-    from prefect.client.orchestration import get_client
-    from prefect.context import refresh_global_settings_context
-
-    refresh_global_settings_context()
-    return get_client(sync_client=True)
+    return open_client(settings, environment, address)
 
 
 def find_deployment(client: SyncPrefectClient, dataset: str, every: Every) -> ScheduledDeployment:
@@ -64,7 +57,7 @@ def find_deployment(client: SyncPrefectClient, dataset: str, every: Every) -> Sc
     Raises RequestError unless there is exactly one.
     """
     deployed = [d for name, d in read_deployed(client) if name == dataset]
-    scheduled = [d for d in deployed if client.read_flow(d.flow_id).name == SCHEDULED_FLOW]
+    scheduled = [d for d in deployed if read_flow_name(client, d.flow_id) == SCHEDULED_FLOW]
     found = [d for d in scheduled if d.parameters.get("every", "month") == every]
     if len(found) != 1:
         number = "no" if not found else f"{len(found)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -120,8 +120,7 @@ def _read_entry(entry: Any, number: int, file: Path, steps: Mapping[str, Any]) -
         if unknown is not None:
             raise RequestError(f"`{unknown}` is not registered by this command", f"It takes {', '.join(FIELDS)}")
         flow = _check_flow(entrypoint, parameters)
-        for arguments in _iterate_spec_steps(entry):
-            _check_spec(arguments)
+        _check_specs(entry)
         for schedule in entry.get("schedules") or ():
             _check_schedule(schedule)
         _check_limit(entry.get("concurrency_limit"))
@@ -171,20 +170,16 @@ def _is_filled_in(value: Any) -> bool:
     return b"{{" in text or b"__prefect_kind" in text
 
 
-def _iterate_spec_steps(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the arguments of the steps that read a spec."""
-    for step in entry.get("build") or ():
-        if isinstance(step, Mapping) and isinstance(step.get(_READ_SPEC), Mapping):
-            yield step[_READ_SPEC]
-
-
-def _check_spec(arguments: Mapping[str, Any]) -> None:
+def _check_specs(entry: Mapping[str, Any]) -> None:
+    """Read the spec of every step that reads one."""
     from privsyn.flows.deploy import read_spec
 
-    path = arguments.get("path")
-    if not isinstance(path, str) or not path:
-        raise RequestError("its step that reads a spec names no `path`", "Name the spec's file")
-    read_spec(path)
+    for step in entry.get("build") or ():
+        if isinstance(step, Mapping) and isinstance(step.get(_READ_SPEC), Mapping):
+            path = step[_READ_SPEC].get("path")
+            if not isinstance(path, str) or not path:
+                raise RequestError("its step that reads a spec names no `path`", "Name the spec's file")
+            read_spec(path)
 
 
 def _check_schedule(schedule: Any) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 import sys
 import time
 import urllib.error
@@ -18,11 +17,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings, locate_user_data
-from privsyn.server.login import CLIENT, build_client_login, make_login_error
+from privsyn.server.login import CLIENT, OF_OTHERS, build_client_login, make_login_error
 from privsyn.storage.disk import translate_os_errors
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 POOL = "privsyn"
 """The process pool whose workers run the deployments."""
@@ -39,8 +42,6 @@ UMASK = 0o077
 _DATABASE = "prefect.db"
 _BESIDE = ("", "-wal", "-shm", "-journal")
 """Endings of the files of an SQLite database."""
-
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,16 @@ def build_client_auth_env(settings: Settings, environment: Mapping[str, str], ad
     return login
 
 
+def open_client(settings: Settings, environment: Mapping[str, str], address: Address) -> SyncPrefectClient:
+    """Return a client that is logged in to the server at ``address``.  Sets os.environ, where Prefect reads."""
+    os.environ.update({**environment, **build_client_auth_env(settings, environment, address)})
+    from prefect.client.orchestration import get_client
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()
+    return get_client(sync_client=True)
+
+
 VARIABLES = ("PREFECT_API_URL", "PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
 
 
@@ -232,7 +243,7 @@ def _list_databases(home: Path, database: str) -> Iterator[Path]:
 
 def _restrict(path: Path, mode: int) -> None:
     """Set ``mode`` on the path if other users have any rights on it."""
-    if not path.stat().st_mode & _OTHERS:
+    if not path.stat().st_mode & OF_OTHERS:
         return
     try:
         path.chmod(mode)

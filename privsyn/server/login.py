@@ -26,7 +26,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 _USER = "privsyn"
 _ANEW = "Remove it and start the server anew: it makes a new one"
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+"""The rights of other users on a file."""
 
 
 def locate_login_file(settings: Settings, environment: Mapping[str, str]) -> Path:
@@ -110,7 +112,7 @@ def _read(file: Path, *, private: bool) -> str:
             "settings.login_file",
         ) from None
     cure, field = _ANEW, "settings.login_file"
-    if private and mode & _OTHERS:
+    if private and mode & OF_OTHERS:
         raise RequestError(f"other users may read {file}", cure, field)
     if not login or "\n" in login:
         raise RequestError(f"{file} does not hold one line", cure, field)

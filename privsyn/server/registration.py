@@ -19,9 +19,9 @@ from pydantic_core import to_jsonable_python
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.server.deployments_file import FILE, WrittenDeployment, construct_written_schedule, read_deployments
-from privsyn.server.environment import API, Address, build_client_auth_env, build_prefect_environment
+from privsyn.server.environment import API, Address, build_prefect_environment, open_client
 from privsyn.server.login import CLIENT, locate_login_file
-from privsyn.server.scheduled_releases import read_all_deployments
+from privsyn.server.scheduled_releases import read_flow_name, read_pages
 from privsyn.server.work_pool import close_pool
 
 if TYPE_CHECKING:
@@ -51,15 +51,10 @@ def register(settings: Settings, log: Log, file: Path = FILE) -> None:
     if not address.answers():
         log(f"Waiting for the server at {address.api}")
     address.wait()
-    environment |= build_client_auth_env(settings, environment, address)
-    os.environ.update(environment)
-    from prefect.client.orchestration import get_client
-    from prefect.context import refresh_global_settings_context
-
-    refresh_global_settings_context()
+    opened = open_client(settings, environment, address)
     from privsyn.server.alerts import describe, set_up
 
-    with get_client(sync_client=True) as client:
+    with opened as client:
         close_pool(client)
         ours = [_register_one(client, one, file, address.page, log) for one in written]
         _list_others(client, {deployment.id for deployment in ours}, file, address.page, log)
@@ -114,8 +109,8 @@ def _show(name: str, deployment: DeploymentResponse, page: str, state: str, log:
 
 def _list_others(client: SyncPrefectClient, deployed_ids: set[Any], file: Path, page: str, log: Log) -> None:
     """Log the server's deployments that are not in the file."""
-    others = [d for d in read_all_deployments(client) if d.id not in deployed_ids]
-    names = {d.id: f"{client.read_flow(d.flow_id).name}/{d.name}" for d in others}
+    others = [d for d in read_pages(client.read_deployments) if d.id not in deployed_ids]
+    names = {d.id: f"{read_flow_name(client, d.flow_id)}/{d.name}" for d in others}
     for deployment in sorted(others, key=lambda d: names[d.id]):
         is_ours = str(deployment.entrypoint).startswith("privsyn.")
         _show(names[deployment.id], deployment, page, "" if is_ours else "another program's", log)

@@ -13,6 +13,9 @@ from privsyn.server import ends_with_parent, request_guard
 from privsyn.server.environment import UMASK
 from privsyn.server.login import SERVER
 
+_FIXED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+"""Prefect's variables of a server with no page, which starts no second temporary server."""
+
 
 class ReleaseServer(SubprocessASGIServer):
     """Prefect's class with another start of the process; if created first, Prefect uses it everywhere.
@@ -22,8 +25,11 @@ class ReleaseServer(SubprocessASGIServer):
     """
 
     def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
+        settings = get_current_settings()
+        login = {SERVER: settings.api.auth_string.get_secret_value()} if settings.api.auth_string else {}
+        own = {**_FIXED, **settings.to_environment_variables(exclude_unset=True), **login}
         return subprocess.Popen(  # noqa: S603
-            _build_command(self.port), env=_build_environment(), start_new_session=True, umask=UMASK
+            _build_command(self.port), env={**os.environ, **own}, start_new_session=True, umask=UMASK
         )
 
 
@@ -33,11 +39,3 @@ def _build_command(port: int | None) -> list[str]:
         *ends_with_parent.build_watched_command(),
         *request_guard.build_uvicorn_command("create_temporary_app", "127.0.0.1", port or 0, "error"),
     ]
-
-
-def _build_environment() -> dict[str, str]:
-    """Return Prefect's environment: no page, no second temporary server, and this process's login required."""
-    fixed = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-    settings = get_current_settings()
-    login = {SERVER: settings.api.auth_string.get_secret_value()} if settings.api.auth_string else {}
-    return {**os.environ, **fixed, **settings.to_environment_variables(exclude_unset=True), **login}

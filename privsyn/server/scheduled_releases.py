@@ -14,10 +14,11 @@ A trigger leaves no run if no server is running, so runs alone do not show all m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -60,20 +61,34 @@ UNFINISHED = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
 """State types of a run that may still release its period."""
 
 
-def read_all_deployments(client: SyncPrefectClient) -> Iterator[DeploymentResponse]:
-    """Yield every deployment of the server."""
-    offset = 0
-    while page := client.read_deployments(limit=PAGE_SIZE, offset=offset):
-        yield from page
+def read_pages(read: Callable[..., Sequence[Any]], **filters: Any) -> Iterator[Any]:
+    """Yield all that a client's method ``read`` finds, page by page, each item once."""
+    seen, offset = set[UUID](), 0
+    while page := read(**filters, limit=PAGE_SIZE, offset=offset):
+        yield from (item for item in page if item.id not in seen)
+        seen |= {item.id for item in page}
         offset += len(page)
+        if len(page) < PAGE_SIZE:
+            return
+
+
+@lru_cache
+def read_flow_name(client: SyncPrefectClient, flow_id: UUID) -> str:
+    """Return the name of a flow, which never changes."""
+    return client.read_flow(flow_id).name
+
+
+def get_dataset(parameters: Mapping[str, Any] | None) -> str:
+    """Return the data set of a run's or deployment's parameters; empty if they have no spec."""
+    spec = (parameters or {}).get("spec")
+    name = spec.get("dataset") if isinstance(spec, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentResponse]]:
     """Yield (data set, deployment) for every deployment with a spec."""
-    for deployment in read_all_deployments(client):
-        spec = (deployment.parameters or {}).get("spec")
-        name = spec.get("dataset") if isinstance(spec, dict) else None
-        if isinstance(name, str) and name:
+    for deployment in read_pages(client.read_deployments):
+        if name := get_dataset(deployment.parameters):
             yield name, deployment
 
 
@@ -93,7 +108,6 @@ class ReleaseQueue:
 
     client: SyncPrefectClient
     _named: set[UUID] = field(default_factory=set)
-    _flows: dict[UUID, str] = field(default_factory=dict)
 
     def tend(self, now: datetime) -> None:
         """Retry crashed runs, and order the waiting runs."""
@@ -114,7 +128,7 @@ class ReleaseQueue:
         """Return whether a run is a crashed scheduled release that will be retried."""
         if run.state is None or not run.state.is_crashed() or not run.auto_scheduled:
             return False
-        if self._read_flow(run.flow_id) not in RELEASE_FLOWS:
+        if read_flow_name(self.client, run.flow_id) not in RELEASE_FLOWS:
             return False
         before = find_state_before_crash(self.client, run)
         if _count_retries(run) >= len(RETRY_PAUSES) and not _is_late_report(before):
@@ -189,23 +203,13 @@ class ReleaseQueue:
             return None if deployment_id is None else self.client.read_deployment(deployment_id)
         return None
 
-    def _read_flow(self, flow_id: UUID) -> str:
-        if flow_id not in self._flows:
-            self._flows[flow_id] = self.client.read_flow(flow_id).name
-        return self._flows[flow_id]
-
     def _read(self, state: str, fields: dict[str, Any]) -> Iterator[FlowRun]:
-        """Yield the release runs with the state type ``state``."""
+        """Return the release runs with the state type ``state``."""
         from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 
         releases = FlowFilter.model_validate({"name": {"any_": RELEASE_FLOWS}})
         wanted = FlowRunFilter.model_validate({"state": {"type": {"any_": [state]}}, **fields})
-        offset = 0
-        while page := self.client.read_flow_runs(
-            flow_filter=releases, flow_run_filter=wanted, limit=PAGE_SIZE, offset=offset
-        ):
-            yield from page
-            offset += len(page)
+        return read_pages(self.client.read_flow_runs, flow_filter=releases, flow_run_filter=wanted)
 
 
 def find_period(parameters: dict[str, Any], moment: datetime, zone: str | None) -> str | None:
@@ -223,8 +227,7 @@ def find_period(parameters: dict[str, Any], moment: datetime, zone: str | None) 
 
 def name_waiting_run(run: FlowRun, deployment: DeploymentResponse) -> str:
     """Return a run's name when it begins: data set and period; empty without a data set."""
-    spec = run.parameters.get("spec")
-    dataset = str(spec.get("dataset", "")) if isinstance(spec, dict) else ""
+    dataset = get_dataset(run.parameters)
     if not dataset or "every" not in (deployment.parameter_openapi_schema or {}).get("properties", {}):
         return dataset
     zone = next((_get_zone(schedule) for schedule in deployment.schedules if _has_made(schedule, run)), None)
@@ -240,6 +243,11 @@ def _get_zone(schedule: Any) -> str | None:
     return getattr(schedule.schedule, "timezone", None)
 
 
+def find_zone(deployment: DeploymentResponse) -> str | None:
+    """Return the first time zone of a deployment's schedules."""
+    return next(filter(None, map(_get_zone, deployment.schedules)), None)
+
+
 def _has_made(schedule: Any, run: FlowRun) -> bool:
     """Return whether ``schedule`` created the run."""
     return run.created_by is not None and run.created_by.id == schedule.id
@@ -253,10 +261,7 @@ def _is_on(run: FlowRun, deployment: DeploymentResponse) -> bool:
 
 
 def _is_late_report(before: State[Any] | None) -> bool:
-    """Return whether a crash was reported for a run that already waits for its retry.
-
-    Its process and its worker both report a crash, some seconds apart.
-    """
+    """Return whether a crash was reported, by process or worker, for a run that already waits for its retry."""
     return before is not None and before.is_scheduled()
 
 
@@ -279,13 +284,18 @@ def find_due_periods(client: SyncPrefectClient, since: datetime, until: datetime
     """
     found: dict[str, dict[str, bool]] = {}
     for dataset, deployment in read_deployed(client):
-        if deployment.paused or client.read_flow(deployment.flow_id).name != SCHEDULED_FLOW:
+        if deployment.paused or read_flow_name(client, deployment.flow_id) != SCHEDULED_FLOW:
             continue
         periods = list(_list_periods(deployment, since, until))
         runs = _read_runs(client, deployment, since) if periods else []
-        if any(run.state_type in UNFINISHED and _is_before(run, until) for run in runs):
+        if any(run.state_type in UNFINISHED and (run.expected_start_time or until) <= until for run in runs):
             continue
-        failed = {_find_own_period(run, deployment) for run in runs if run.state_name in FAILURES}
+        zone = find_zone(deployment)
+        failed = {
+            find_period(run.parameters, run.expected_start_time, zone)
+            for run in runs
+            if run.state_name in FAILURES and run.expected_start_time
+        }
         found.setdefault(dataset, {}).update({period: period in failed for period in periods})
     return found
 
@@ -305,10 +315,9 @@ def _list_periods(deployment: DeploymentResponse, since: datetime, until: dateti
     """Yield the distinct periods of a deployment's triggers between the moments, in order."""
     seen = set()
     for schedule in deployment.schedules:
-        zone = getattr(schedule.schedule, "timezone", None)
         begins = max(filter(None, (since, schedule.updated)))
         for moment in _list_triggers(schedule, begins, until) if schedule.active else ():
-            period = find_period({**deployment.parameters, **schedule.parameters}, moment, zone)
+            period = find_period({**deployment.parameters, **schedule.parameters}, moment, _get_zone(schedule))
             if period is not None and period not in seen:
                 seen.add(period)
                 yield period
@@ -333,20 +342,5 @@ def _read_runs(client: SyncPrefectClient, deployment: DeploymentResponse, since:
     """Return the runs of a deployment that were due after ``since``, including waiting runs."""
     from prefect.client.schemas.filters import FlowRunFilter
 
-    runs: list[FlowRun] = []
     of_deployment = {"deployment_id": {"any_": [str(deployment.id)]}, "expected_start_time": {"after_": since}}
-    while page := client.read_flow_runs(
-        flow_run_filter=FlowRunFilter.model_validate(of_deployment), limit=PAGE_SIZE, offset=len(runs)
-    ):
-        runs += page
-    return runs
-
-
-def _is_before(run: FlowRun, moment: datetime) -> bool:
-    return run.expected_start_time is None or run.expected_start_time <= moment
-
-
-def _find_own_period(run: FlowRun, deployment: DeploymentResponse) -> str | None:
-    zones = [getattr(schedule.schedule, "timezone", None) for schedule in deployment.schedules]
-    zone = next(filter(None, zones), None)
-    return find_period(run.parameters, run.expected_start_time, zone) if run.expected_start_time else None
+    return list(read_pages(client.read_flow_runs, flow_run_filter=FlowRunFilter.model_validate(of_deployment)))

@@ -29,6 +29,7 @@ def start_temporary_server() -> Iterator[None]:
     reports it.  An interrupt does not wait for it; Prefect stops its server when the process ends.
     """
     from prefect.client.base import ServerType, determine_server_type
+    from prefect.settings import get_current_settings
 
     kind = determine_server_type()
     _set_login(temporary=kind == ServerType.EPHEMERAL)
@@ -39,7 +40,9 @@ def start_temporary_server() -> Iterator[None]:
         return
     from privsyn.server.release_server import ReleaseServer
 
-    _make_home_private()
+    settings = get_current_settings()
+    database = settings.server.database.connection_url
+    make_home_private(settings.home, database.get_secret_value() if database is not None else "")
     starting = Thread(target=_start, args=(ReleaseServer(),), name="start-server", daemon=True)
     starting.start()
     yield
@@ -65,15 +68,6 @@ def _set_login(*, temporary: bool) -> None:
     if login:
         os.environ.update(login)
         refresh_global_settings_context()
-
-
-def _make_home_private() -> None:
-    """Make the folder of the temporary server's history private."""
-    from prefect.settings import get_current_settings
-
-    settings = get_current_settings()
-    database = settings.server.database.connection_url
-    make_home_private(settings.home, database.get_secret_value() if database is not None else "")
 
 
 def _start(server: SubprocessASGIServer) -> None:

@@ -27,7 +27,7 @@ from privsyn.server.environment import POOL
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun, TaskRun
+    from prefect.client.schemas.objects import FlowRun
     from prefect.states import State
 
 
@@ -214,23 +214,17 @@ def _is_silent(client: SyncPrefectClient, run: FlowRun, now: datetime) -> bool:
 
 def _end(client: SyncPrefectClient, runs: Iterable[FlowRun], message: str) -> list[str]:
     """End runs as Crashed, except runs that have ended meanwhile; return the names of all."""
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
     from prefect.states import Crashed
 
-    names = []
+    is_running, names = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}}), []
     for run in runs:
         client.set_flow_run_state(run.id, Crashed(message=message))
-        for task in _read_running_tasks(client, run):  # else the run's graph grows forever
+        of_run = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
+        for task in client.read_task_runs(flow_run_filter=of_run, task_run_filter=is_running):  # else its graph grows
             client.set_task_run_state(task.id, Crashed(message=message), force=True)
         names.append(run.name)
     return names
-
-
-def _read_running_tasks(client: SyncPrefectClient, run: FlowRun) -> list[TaskRun]:
-    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
-
-    of_run = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
-    is_running = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
-    return client.read_task_runs(flow_run_filter=of_run, task_run_filter=is_running)
 
 
 def _list_alive() -> set[str]:
