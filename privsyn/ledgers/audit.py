@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -32,29 +32,6 @@ AT_CAP_DELTA = (
     "delta, do not."
 )
 """Note on used and remaining shares, wherever they are printed."""
-
-
-class Link(Protocol):
-    """A row of a chain: numbered from 1, of a data set, hashed with its predecessor's hash."""
-
-    @property
-    def id(self) -> int:
-        """The entry's number, from 1."""
-
-    @property
-    def dataset(self) -> str:
-        """The data set of the entry."""
-
-    @property
-    def prev_hash(self) -> str:
-        """The hash of the preceding link; GENESIS for the first."""
-
-    @property
-    def hash(self) -> str:
-        """The SHA-256 of its content and of the preceding hash."""
-
-
-_L = TypeVar("_L", bound=Link)
 
 
 @dataclass(frozen=True)
@@ -124,7 +101,7 @@ class Entry:
             "step": self.step,
             "key": self.key,
             "event": self.event,
-            "rho": f"{self.rho.numerator}/{self.rho.denominator}",
+            "rho": format_exactly(self.rho),
             "detail": format_canonically(self.detail),
             "created": self.created,
             "prev_hash": self.prev_hash,
@@ -183,6 +160,11 @@ def sum_spent_rho(entries: Iterable[Entry]) -> Fraction:
     return sum((_COUNTS[e.event] * e.rho for e in entries), Fraction(0))
 
 
+def format_exactly(rho: Fraction) -> str:
+    """Return an exact rho in the ledger's form, "numerator/denominator"."""
+    return f"{rho.numerator}/{rho.denominator}"
+
+
 def format_canonically(value: Mapping[str, Any]) -> str:
     """Return JSON with sorted keys and no spaces.  Raises ValueError for NaN and infinities."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -190,8 +172,7 @@ def format_canonically(value: Mapping[str, Any]) -> str:
 
 def hash_entry(row: Mapping[str, Any], dataset: Dataset) -> str:
     """Return the SHA-256 of an entry's row and of its data set's cap, as canonical JSON."""
-    rho = f"{dataset.rho.numerator}/{dataset.rho.denominator}"
-    cap = [dataset.cap.epsilon, dataset.cap.delta, rho, dataset.created]
+    cap = [dataset.cap.epsilon, dataset.cap.delta, format_exactly(dataset.rho), dataset.created]
     return hashlib.sha256(format_canonically({**row, "cap": cap}).encode()).hexdigest()
 
 
@@ -228,8 +209,16 @@ def _find_passed_caps(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
     return []
 
 
+Link = TypeVar("Link", bound="Entry | ChainedRow")
+
+
 def find_broken_link(
-    links: Sequence[_L], datasets: Mapping[str, Dataset], name: str, hash_of: Callable[[_L], str], *, covers: str = ""
+    links: Sequence[Link],
+    datasets: Mapping[str, Dataset],
+    name: str,
+    hash_of: Callable[[Link], str],
+    *,
+    covers: str = "",
 ) -> list[str]:
     """Return the problems in a chain's numbers, data sets and hashes, as sentences.
 
@@ -269,7 +258,7 @@ def _order(entries: Sequence[Entry]) -> list[str]:
 
 @dataclass(frozen=True)
 class ChainedRow:
-    """A row of a chain; a kind of rows adds its own columns."""
+    """A row of a chain, hashed with its predecessor's hash (GENESIS for the first); a kind of rows adds its columns."""
 
     id: int
     dataset: str

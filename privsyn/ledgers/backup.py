@@ -15,12 +15,12 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError
 from privsyn.base.wording import mention, refer_to_action
+from privsyn.ledgers.audit import format_exactly
 from privsyn.ledgers.database import Database
 from privsyn.ledgers.ledger import Ledger
 from privsyn.ledgers.schema import CHAINED_TABLES, FIRST_TABLES, ledger_table, metadata
@@ -93,10 +93,7 @@ def _copy_rows(source: Database, target: Database) -> None:
 
 
 def _verify_entries(file: Path, problem: str) -> int:
-    """Return the number of entries of a ledger in a file.
-
-    Raises LedgerError, with ``problem``, if it does not add up.
-    """
+    """Return the number of entries of a ledger in a file; LedgerError, with ``problem``, if it does not add up."""
     ledger = Ledger(file, create=False)
     problems = ledger.verify()
     if problems:
@@ -140,7 +137,24 @@ FIELDS = (
 
 def export_json(ledger: Ledger, dataset: str | None = None) -> str:
     """Return every cap, entry and period row, with exact sums as text ("numerator/denominator")."""
-    return json.dumps({"schema_version": EXPORT_VERSION, **_export_content(ledger, dataset)}, indent=2) + "\n"
+    caps = [
+        {
+            "dataset": s.dataset,
+            "epsilon": s.cap.epsilon,
+            "delta": s.cap.delta,
+            "rho": format_exactly(s.cap_rho),
+            "created": s.created,
+            "spent": format_exactly(s.rho),
+        }
+        for s in ledger.summary(dataset)
+    ]
+    content = {
+        "schema_version": EXPORT_VERSION,
+        "datasets": caps,
+        "entries": ledger.export(dataset),
+        "periods": [asdict(row) for row in ledger.periods(dataset)],
+    }
+    return json.dumps(content, indent=2) + "\n"
 
 
 def export_csv(ledger: Ledger, dataset: str | None = None) -> str:
@@ -152,19 +166,3 @@ def export_csv(ledger: Ledger, dataset: str | None = None) -> str:
         detail = json.dumps(entry["detail"], sort_keys=True, separators=(",", ":"))
         table.writerow({**entry, "detail": detail, "rho_decimal": repr(float(Fraction(entry["rho"])))})
     return text.getvalue()
-
-
-def _export_content(ledger: Ledger, dataset: str | None) -> dict[str, Any]:
-    caps = [
-        {
-            "dataset": s.dataset,
-            "epsilon": s.cap.epsilon,
-            "delta": s.cap.delta,
-            "rho": f"{s.cap_rho.numerator}/{s.cap_rho.denominator}",
-            "created": s.created,
-            "spent": f"{s.rho.numerator}/{s.rho.denominator}",
-        }
-        for s in ledger.summary(dataset)
-    ]
-    periods = [asdict(row) for row in ledger.periods(dataset)]
-    return {"datasets": caps, "entries": ledger.export(dataset), "periods": periods}

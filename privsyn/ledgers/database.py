@@ -133,8 +133,10 @@ class Database:
                     raise LedgerMissingError(self.name)
                 if path.exists() and not (path.is_file() or path.is_dir()):
                     raise LedgerError(f"the ledger {self.name} is not a regular file", "Name a file that lasts")
-                _make_private_file(path)
-            engine = sa.create_engine(url, poolclass=NullPool, connect_args=self._connect_args())
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # an existing folder is unchanged
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            wait = {"timeout": self._timeout} if self.sqlite else {"connect_timeout": max(2, int(self._timeout))}
+            engine = sa.create_engine(url, poolclass=NullPool, connect_args=wait)
             if self.sqlite:
                 sa.event.listen(engine, "connect", _set_manual_transactions)
             sa.event.listen(engine, "begin", _begin if self.sqlite else _pin_path)
@@ -196,9 +198,6 @@ class Database:
         guards = list_sqlite_guards(names) if self.schema is None else list_postgres_guards(names, self.schema)
         for statement in guards:
             connection.exec_driver_sql(statement)
-
-    def _connect_args(self) -> dict[str, Any]:
-        return {"timeout": self._timeout} if self.sqlite else {"connect_timeout": max(2, int(self._timeout))}
 
     def check_writable(self) -> None:
         """Write without changing anything.  Raises LedgerError if the database is read-only, full or long locked."""
@@ -295,12 +294,6 @@ def _make_url(address: str | Path) -> URL:
         "Write postgresql://USER@HOST/DATABASE, sqlite:///FILE or a path",
         "settings.ledger",
     )
-
-
-def _make_private_file(path: Path) -> None:
-    """Create the file (0600), and its folder (0700) if missing; an existing folder is unchanged."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _set_manual_transactions(connection: Any, _record: Any) -> None:

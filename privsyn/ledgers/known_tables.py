@@ -27,7 +27,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.engine import Connection
 
@@ -78,10 +77,7 @@ def claim_charge(
 
 
 def read_draw(marks: Sequence[Mark], entries: Sequence[Entry], key: str) -> str | None:
-    """Return the draw recorded for the latest charge of this key, or None.
-
-    Both arguments are of one data set.
-    """
+    """Return the draw recorded for the latest charge of this key, or None; both arguments are of one data set."""
     charge, _ = _charge(entries, key)
     entered = _draw_of(marks, charge) if charge is not None else None
     return None if entered is None else entered.text
@@ -152,10 +148,7 @@ class KnownTable:
 
 
 def list_counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[Mark]:
-    """Return the marks, except for runs that gave back all their charges.
-
-    These runs spent nothing.
-    """
+    """Return the marks, except for runs that gave back all their charges: these spent nothing."""
     unspent = list_given_back(entries)
     return [row for row in rows if row.kind != "table" or (row.dataset, row.subject) not in unspent]
 
@@ -305,12 +298,8 @@ def map_fingerprints(private_root: Path, entries: Sequence[Entry]) -> dict[str, 
         if not isinstance(note.get("fingerprint"), str):
             continue
         run = str(note.get("run"))
-        name = _read_dataset(note) or by_run.get(run)
+        spec = note.get("spec")
+        name = str(spec["dataset"]) if isinstance(spec, Mapping) and spec.get("dataset") else by_run.get(run)
         if name is not None and (name, run) not in unspent:
             fingerprints[name] |= {str(note.get("fingerprint")), *map(str, note.get("file_fingerprints") or ())}
     return fingerprints
-
-
-def _read_dataset(note: Mapping[str, Any]) -> str | None:
-    spec = note.get("spec")
-    return str(spec["dataset"]) if isinstance(spec, Mapping) and "dataset" in spec else None

@@ -42,6 +42,7 @@ from privsyn.ledgers.audit import (
     audit,
     charge_states,
     format_canonically,
+    format_exactly,
     hash_entry,
     parse_entry,
     sum_spent_rho,
@@ -122,12 +123,6 @@ def fit_charges(
     return list(new.values())
 
 
-def list_unheld(entries: Sequence[Entry], lines: Sequence[ChargeLine]) -> list[ChargeLine]:
-    """Return the lines whose keys are not paid for."""
-    charged = {key for key, state in charge_states(entries).items() if state.holds}
-    return [line for line in lines if line.key not in charged]
-
-
 def _name_accountant(line: ChargeLine) -> str:
     return str(line.detail.get("accountant", "tight"))
 
@@ -142,7 +137,7 @@ def append_entry(connection: Connection, dataset: Dataset, run: str, line: Charg
         "step": line.step,
         "key": line.key,
         "event": event,
-        "rho": as_text(line.rho),
+        "rho": format_exactly(line.rho),
         "detail": format_canonically(line.detail),
         "created": format_now(),
         "prev_hash": str(head),
@@ -150,11 +145,6 @@ def append_entry(connection: Connection, dataset: Dataset, run: str, line: Charg
     values["hash"] = hash_entry(values, dataset)
     connection.execute(entries_table.insert().values(**values))
     connection.execute(ledger_table.update().values(entries=values["id"], head=values["hash"]))
-
-
-def as_text(rho: Fraction) -> str:
-    """Return an exact rho in the ledger's form, "numerator/denominator"."""
-    return f"{rho.numerator}/{rho.denominator}"
 
 
 def format_now() -> str:
@@ -284,7 +274,7 @@ class Ledger:
                         name=dataset,
                         epsilon=repr(cap.epsilon),
                         delta=repr(cap.delta),
-                        rho=as_text(convert_epsilon_to_rho(cap.epsilon, cap.delta, accountant)),
+                        rho=format_exactly(convert_epsilon_to_rho(cap.epsilon, cap.delta, accountant)),
                         created=format_now(),
                     )
                 )
@@ -358,7 +348,8 @@ class Ledger:
         period: str,
     ) -> list[ChargeLine]:
         """Begin the period unless the run has, and return the lines that are new charges, with the period's name."""
-        charges = bool(list_unheld(entries, lines))
+        held = {key for key, state in charge_states(entries).items() if state.holds}
+        charges = any(line.key not in held for line in lines)
         rows = list_period_rows(connection, registered.name)
         begins = refuse_second_release(rows, entries, registered.name, period, run, charges=charges)
         new = fit_charges(registered, entries, lines, delta)
@@ -430,10 +421,10 @@ class Ledger:
             return read_draw(self._list_marks(connection, dataset), read_entries(connection, dataset), key)
 
     @wait_out_restarts
-    def marks(self, dataset: str | None = None) -> list[Mark]:
+    def marks(self) -> list[Mark]:
         """Return the marks of draws and tables, oldest first."""
         with self._database.read() as connection:
-            return self._list_marks(connection, dataset)
+            return self._list_marks(connection)
 
     def _list_marks(self, connection: Connection, dataset: str | None = None) -> list[Mark]:
         return mark_rows(connection, dataset) if self._database.has(connection, "marks") else []
@@ -490,7 +481,7 @@ class Ledger:
 
     def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
         """Return the history as JSON-ready dictionaries; rho stays exact text."""
-        return [{**asdict(e), "rho": as_text(e.rho)} for e in self.entries(dataset)]
+        return [{**asdict(e), "rho": format_exactly(e.rho)} for e in self.entries(dataset)]
 
     @wait_out_restarts
     def check(self) -> None:
