@@ -10,7 +10,7 @@ from typing import Annotated, cast
 from uuid import UUID
 
 from prefect import flow
-from prefect.artifacts import create_link_artifact, create_progress_artifact, update_progress_artifact
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,13 +23,12 @@ from privsyn.evaluation.comparison.compare_methods import (
     DEFAULT_METHODS,
     MOST_SEEDS,
     AskedComparison,
-    Compared,
     Report,
 )
 from privsyn.evaluation.comparison.compare_methods import compare as compare_methods
 from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
-from privsyn.flows.run_page import format_artifact_key, ignore_page_errors
+from privsyn.flows.run_page import format_artifact_key, ignore_page_errors, link_private_results
 from privsyn.flows.states import make_failed_state
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6)]
@@ -76,7 +75,9 @@ def compare(
             asked = AskedComparison(spec, methods, epsilons, seeds, holdout, settings)
             asked.check()
             compared = compare_methods(asked, Settings(), _report_progress(spec.dataset))
-            _link_report(compared)
+            rows = f"the real rows of {compared.results.dataset} without noise"
+            table = compared.folder / "table.md"
+            link_private_results(table, rows, "Private comparison", "private-comparison", compared.results.dataset)
             runs = compared.results.runs
             done = sum(run.outcome == "done" for run in runs)
             if not done:
@@ -100,20 +101,3 @@ def _report_progress(dataset: str) -> Report:
         update_progress_artifact(artifact, 100.0 * done / total, description=f"{done} of {total} runs done: {work}")
 
     return report
-
-
-def _link_report(compared: Compared) -> None:
-    if FlowRunContext.get() is None:
-        return
-    table = compared.folder / "table.md"
-    words = (
-        f"Computed from the real rows of {compared.results.dataset} without noise, never to be released. Open "
-        f"`{table}` on the machine of the private folder; browsers do not follow links from a web page to a file. "
-        "No figure of it is stored here."
-    )
-    create_link_artifact(
-        link=table.as_uri(),
-        link_text="Private comparison",
-        key=format_artifact_key("private-comparison", compared.results.dataset),
-        description=words,
-    )

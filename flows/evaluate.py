@@ -10,20 +10,18 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from prefect import Task, flow
-from prefect.artifacts import create_link_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation import EvaluationSpec
-from privsyn.evaluation.private_evaluation import AskedEvaluation, Report
+from privsyn.evaluation.private_evaluation import AskedEvaluation
 from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
-from privsyn.flows.run_page import format_artifact_key, ignore_page_errors, label_run
+from privsyn.flows.run_page import ignore_page_errors, label_run, link_private_results
 from privsyn.flows.states import DATASET, make_failed_state
 from privsyn.storage.released_files import find_release, read_manifest
 
@@ -73,7 +71,13 @@ def evaluate(
             else:
                 asked = AskedEvaluation(release, data, holdout, tuple(against or ()), settings)
                 report = evaluate_release(asked, Settings(), _run_stage)
-                _link_report(report.evaluation.run, report)
+                link_private_results(
+                    report.html,
+                    f"the private rows of {report.evaluation.run}",
+                    f"Private report of {report.evaluation.run}",
+                    "private-report",
+                    report.evaluation.dataset,
+                )
                 summary = EvaluationSummary(report=str(report.html), figures=str(report.figures))
             with ignore_page_errors("gauge"):
                 note_run(dataset, "evaluate", Settings())
@@ -83,10 +87,7 @@ def evaluate(
 
 
 def _label_with_dataset(release: str) -> str:
-    """Label the flow run with the release's data set, for the metrics; return it.
-
-    The name is empty if there is no such release; a later check refuses it.
-    """
+    """Label the flow run with the release's data set, for the metrics, and return it; empty without such a release."""
     try:
         manifest = read_manifest(find_release(release, Settings(), "evaluate.release"))
     except RequestError:
@@ -105,18 +106,3 @@ def _run_stage(name: str, run: Callable[[], Any]) -> Any:
             return run()
 
     return Task(fn=body, name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False, log_prints=False)()
-
-
-def _link_report(run: str, report: Report) -> None:
-    if FlowRunContext.get() is None:
-        return
-    words = (
-        f"Computed from the private rows of {run}, never to be released. Open `{report.html}` on the machine of the "
-        "private folder; browsers do not follow links from a web page to a file. No figure of it is stored here."
-    )
-    create_link_artifact(
-        link=report.html.as_uri(),
-        link_text=f"Private report of {run}",
-        key=format_artifact_key("private-report", report.evaluation.dataset),
-        description=words,
-    )

@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from typing import TypeVar
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, SETTINGS, Vocabulary, list_fields
 from privsyn.storage.disk import replace_file
 
+_T = TypeVar("_T")
 _given: ContextVar[Settings | None] = ContextVar("privsyn_settings", default=None)
 
 
 @contextmanager
-def use_settings(settings: Settings) -> Iterator[None]:
-    """Use ``settings`` in flows that are called inside the block."""
-    token = _given.set(settings)
+def set_within(variable: ContextVar[_T], value: _T) -> Iterator[None]:
+    """Set a context variable inside the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _given.reset(token)
+        variable.reset(token)
+
+
+def use_settings(settings: Settings) -> AbstractContextManager[None]:
+    """Use ``settings`` in flows that are called inside the block."""
+    return set_within(_given, settings)
 
 
 def get_settings() -> Settings:

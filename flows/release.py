@@ -52,8 +52,8 @@ Other mechanisms have other steps (privsyn/pipelines/); every flow runs the step
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -81,9 +81,9 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import log_warning
 from privsyn.engine.step import Step, get_step, run_steps
 from privsyn.engine.step_tables import StepRefs, validate_with_great_expectations
-from privsyn.flows.private_errors import get_settings, hide_private_errors
+from privsyn.flows.private_errors import get_settings, hide_private_errors, set_within
 from privsyn.flows.run_page import StepProgress, name_run, show_broken_contract, show_refusal, show_release
-from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
+from privsyn.flows.states import get_dataset, make_already_released_state, make_failed_state, make_released_state
 from privsyn.publish.folder import Published, ReleaseSummary, publish, summarize
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
@@ -193,15 +193,12 @@ def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         refresh_cache=not _is_reusable(run, step),
         log_prints=False,
     )
-    token = _current.set(run)
     try:
-        with StepProgress(step) as progress, _report_to(progress.report):
+        with set_within(_current, run), StepProgress(step) as bar, set_within(_progress, bar.report):
             refs = prefect_task(step=step.name, key=run.keys[step.name], inputs=list(inputs.values()))
     except ContractError as error:
         show_broken_contract(run.dataset, error)
         raise
-    finally:
-        _current.reset(token)
     run.report(step.name, 1, 1)
     return refs
 
@@ -268,24 +265,9 @@ def _report(step: str, done: int, total: int) -> None:
             reporter(step, done, total)
 
 
-@contextmanager
-def _report_to(progress: ReportProgress) -> Iterator[None]:
-    """Send the progress of the step inside the block to its bar."""
-    token = _progress.set(progress)
-    try:
-        yield
-    finally:
-        _progress.reset(token)
-
-
-@contextmanager
-def report_steps(reporter: ReportProgress) -> Iterator[None]:
+def report_steps(reporter: ReportProgress) -> AbstractContextManager[None]:
     """Send the progress of releases inside the block to ``reporter`` (step, done, total)."""
-    token = _reporter.set(reporter)
-    try:
-        yield
-    finally:
-        _reporter.reset(token)
+    return set_within(_reporter, reporter)
 
 
 def log_lock_holder(dataset: str, settings: Settings) -> None:
@@ -321,10 +303,5 @@ def _name_holder(dataset: str, context: FlowRunContext) -> str:
     running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(flow_run_filter=running)
-    names = [f"the run {r.name}" for r in runs if r.id != own_id and _get_dataset(r.parameters) == dataset]
+    names = [f"the run {r.name}" for r in runs if r.id != own_id and get_dataset(r.parameters) == dataset]
     return " or ".join(names) or "a release that this server does not know"
-
-
-def _get_dataset(parameters: dict[str, object]) -> object:
-    spec = parameters.get("spec")
-    return spec.get("dataset") if isinstance(spec, dict) else None

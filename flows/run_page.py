@@ -122,7 +122,8 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
     with ignore_page_errors("gauge"):
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
-        page = _format_files(run, published)
+        manifest, web = read_manifest(published.folder), Settings().released_url
+        page = format_files_page(manifest, published.folder, run.private_folder, run.private_report, web)
         about = f"What to publish, what to keep: {release}"
         create_markdown_artifact(page, key=format_artifact_key("files", run.dataset), description=about)
         _link_report(run)
@@ -234,11 +235,6 @@ def _format_paid(run: Run) -> str:
     return f"This run drew the noise of: {', '.join(drawn)}."
 
 
-def _format_files(run: Run, published: Published) -> str:
-    manifest, web = read_manifest(published.folder), Settings().released_url
-    return format_files_page(manifest, published.folder, run.private_folder, run.private_report, web)
-
-
 def _show_tables(spec: ReleaseSpec, published: Published, release: str) -> None:
     """Show a card for each of several tables: its number of rows, its parent table, and its first rows."""
     for name in list_linked_tables(spec):
@@ -251,6 +247,18 @@ def _show_tables(spec: ReleaseSpec, published: Published, release: str) -> None:
             table=[{column: "" if value is None else str(value) for column, value in row.items()} for row in first],
             key=format_artifact_key(f"table-{re.sub('[^a-z0-9]+', '-', name.lower())}", spec.dataset),
             description=f"{about}; the first {ROWS_OF_CARD} are shown: {release}",
+        )
+
+
+def link_private_results(place: Path, rows: str, text: str, kind: str, dataset: str) -> None:
+    """Link what was computed from real ``rows`` on the flow run's page, if there is one; the content stays there."""
+    if FlowRunContext.get() is not None:
+        words = (
+            f"Computed from {rows}, never to be released. Open `{place}` on the machine of the private folder; "
+            "browsers do not follow links from a web page to a file. No figure of it is stored here."
+        )
+        create_link_artifact(
+            link=place.as_uri(), link_text=text, key=format_artifact_key(kind, dataset), description=words
         )
 
 
@@ -426,7 +434,12 @@ class StepProgress:
         if self._done.wait(BAR_AFTER_SECONDS):
             return
         try:
-            artifact, shown = self._begin(), 0.0
+            begun = create_progress_artifact(
+                progress=0.0,
+                key=f"progress-{self._step.name.replace('_', '-').lower()}",
+                description=f"{self._step.title}: {UNITS[self._step.kind]}",
+            )
+            artifact, shown = cast(UUID, begun), 0.0  # a coroutine only where an event loop runs
             while not self._done.wait(BAR_EVERY_SECONDS):
                 shown = self._move(artifact, shown)
             self._move(artifact, shown)
@@ -434,14 +447,6 @@ class StepProgress:
                 delete_bar(artifact)
         except Exception as error:  # a bar is not worth a step
             get_run_logger().warning("The progress of %s is not shown (%s).", self._step.title, type(error).__name__)
-
-    def _begin(self) -> UUID:
-        begun = create_progress_artifact(
-            progress=0.0,
-            key=f"progress-{self._step.name.replace('_', '-').lower()}",
-            description=f"{self._step.title}: {UNITS[self._step.kind]}",
-        )
-        return cast(UUID, begun)  # a coroutine only where an event loop runs
 
     def _move(self, artifact: UUID, shown: float) -> float:
         percent = self._percent

@@ -6,6 +6,7 @@ The server needs only the names when it starts; code that makes releases is load
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,13 @@ BUDGET_LOW = "privsyn.budget.low"
 """The label of a release after which the budget is for fewer than FEW_RELEASES more: the alert's words."""
 
 FEW_RELEASES = 3
+
+
+def get_dataset(parameters: Mapping[str, Any] | None) -> str:
+    """Return the data set of a run's or deployment's parameters; empty if they have no spec."""
+    spec = (parameters or {}).get("spec")
+    name = spec.get("dataset") if isinstance(spec, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> dict[str, str | float | int]:

@@ -27,8 +27,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.types import SecretDict
 
 from privsyn.base.errors import RequestError
-from privsyn.flows.states import BUDGET_LOW, CONTRACT_FAILED, DATASET, LEDGER_FAILED, REFUSED
-from privsyn.server.scheduled_releases import get_dataset
+from privsyn.flows.states import BUDGET_LOW, CONTRACT_FAILED, DATASET, LEDGER_FAILED, REFUSED, get_dataset
 from privsyn.server.work_pool import RESTART
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ A trigger leaves no run if no server is running, so runs alone do not show all m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ from uuid import UUID
 from privsyn.base.calendar_periods import check_period, name_period
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.flows.states import FAILURES, RELEASE_FLOWS, SCHEDULED_FLOW
+from privsyn.flows.states import FAILURES, RELEASE_FLOWS, SCHEDULED_FLOW, get_dataset
 from privsyn.server.work_pool import find_state_before_crash
 
 if TYPE_CHECKING:
@@ -76,13 +76,6 @@ def read_pages(read: Callable[..., Sequence[Any]], **filters: Any) -> Iterator[A
 def read_flow_name(client: SyncPrefectClient, flow_id: UUID) -> str:
     """Return the name of a flow, which never changes."""
     return client.read_flow(flow_id).name
-
-
-def get_dataset(parameters: Mapping[str, Any] | None) -> str:
-    """Return the data set of a run's or deployment's parameters; empty if they have no spec."""
-    spec = (parameters or {}).get("spec")
-    name = spec.get("dataset") if isinstance(spec, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentResponse]]:
