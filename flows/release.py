@@ -204,10 +204,7 @@ def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
 
 
 def _run_publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
-    """Publish the release as a Prefect task after the last step, so that the run's page shows it and its duration.
-
-    Its result is not kept and never cached: the folder itself shows whether it is complete.
-    """
+    """Publish the release as a Prefect task for the run's page; never cached: the folder shows if it is complete."""
 
     def publish_after(last: StepRefs) -> Published:  # the page draws the line from that step
         with hide_private_errors("release"):
@@ -298,7 +295,6 @@ def _is_held(dataset: str, settings: Settings) -> bool:
 
 
 def _name_holder(dataset: str, context: FlowRunContext) -> str:
-    """Return the other runs of this server that release the data set."""
     own_id = context.flow_run.id if context.flow_run is not None else None
     running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
     with get_client(sync_client=True) as client:

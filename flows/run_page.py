@@ -133,9 +133,11 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
     with ignore_page_errors("overview"):
         words = _show_overview(run, refs, release)
     with ignore_page_errors("note"):
-        note = _add_picture(published) + words
+        note = published.note
+        if published.pairs:  # the server's page cannot read the folder
+            note = note.replace(f"]({NAME})", f"]({make_data_uri(draw_picture(published.pairs))})")
         create_markdown_artifact(
-            note,
+            note + words,
             key=format_artifact_key("release-note", run.dataset),
             description=f"The release in plain words: {release}",
         )
@@ -175,13 +177,6 @@ def count_held(rows: Iterable[Mapping[str, str]]) -> str:
     """Return ``145 of 145 rules held``, without rows of steps that have no rules."""
     verdicts = [row["held"] for row in rows if row["rule"]]
     return f"{verdicts.count('yes')} of {len(verdicts)} rules held"
-
-
-def _add_picture(published: Published) -> str:
-    """Return the note with its picture embedded, because the server's page cannot read the folder."""
-    if not published.pairs:
-        return published.note
-    return published.note.replace(f"]({NAME})", f"]({make_data_uri(draw_picture(published.pairs))})")
 
 
 def show_refusal(dataset: str, error: BudgetRefusedError) -> None:

@@ -78,10 +78,7 @@ def scheduled_release(
 
 
 def _find_period(every: Every, zone: str | None, period: str | None) -> tuple[str, str | None]:
-    """Return the label of the period, and the time zone in which it begins (None: this computer's).
-
-    Raises RequestError for a wrong period, or a time zone that is unknown or cannot be found.
-    """
+    """Return the period's label and the time zone in which it begins (None: this computer's).  Raises RequestError."""
     if period is not None:
         return check_period(period), zone or _get_schedule_zone()
     zone = zone or _get_schedule_zone() or "UTC"

@@ -157,7 +157,6 @@ class CheckReport:
     shares: Mapping[str, Fraction] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        """Return the public part of the report as HTML, for notebooks."""
         return (
             format_html_table(("column", "kind", "codes", "bins"), self.columns_rows())
             + format_html_table(("look", "share of the budget"), self.share_rows())
@@ -561,7 +560,6 @@ def _list_edges(request: Request, questions: Sequence[NamedMarginal]) -> dict[st
 
 
 def _list_questions(request: Request) -> dict[Clique, list[NamedMarginal]]:
-    """Return the measured questions by the attributes of their cells."""
     encoding = request.encoding
     by_clique: dict[Clique, list[NamedMarginal]] = {}
     for marginal in request.spec.measured_sets:

@@ -146,7 +146,6 @@ class Estimate:
         return f"<Estimate for {self.rows:,} rows: {whole.cpu:,.0f} CPU s, {whole.peak_mb:,.0f} MB>"
 
     def _repr_html_(self) -> str:
-        """Return the table and the words, for notebooks."""
         return format_html_table(self.headings(), self.step_rows()) + format_paragraph(*self.words)
 
 

@@ -150,7 +150,6 @@ def _list_remembered(entries: Sequence[Entry]) -> dict[tuple[str, str], Roots]:
 def _list_folders(
     released_root: Path, remembered: Mapping[tuple[str, str], Roots], against: Sequence[Path]
 ) -> list[Path]:
-    """Return every known released folder once."""
     elsewhere = (roots.released / run for (_, run), roots in remembered.items())
     folders = {
         folder.resolve(): folder
@@ -208,18 +207,16 @@ def _check_heads(certificate: Certificate, entries: Sequence[Entry]) -> list[str
 
 
 def _find_second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
-    """Find folders of one run with different noisy tables: then one charge had two draws."""
-    draws = {_list_noisy_tables(published.folder) for published in copies} - {()}
-    if len(draws) < 2:
+    """Find folders of one run with different noisy tables, by their manifests: then one charge had two draws."""
+    draws = set()
+    for folder in (published.folder for published in copies):
+        manifest = read_manifest_if_readable(folder)
+        if manifest is not None:
+            names = [step.published["noisy"].name for step in _list_published_steps(folder)]
+            draws.add(tuple((n, manifest.files[n].sha256) for n in names if n in manifest.files))
+    if len(draws - {()}) < 2:
         return []
     return [f"{len(copies)} released folders of this run hold different noisy tables: a charge has covered two draws"]
-
-
-def _list_noisy_tables(folder: Path) -> tuple[tuple[str, str], ...]:
-    """Return file -> SHA-256 of each noisy table in the manifest; empty if the folder is not a release."""
-    manifest = read_manifest_if_readable(folder)
-    names = [step.published["noisy"].name for step in _list_published_steps(folder)]
-    return tuple((n, manifest.files[n].sha256) for n in names if manifest is not None and n in manifest.files)
 
 
 def _collect_keys(private_root: Path, run: str) -> Mapping[str, str] | None:

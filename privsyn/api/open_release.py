@@ -164,19 +164,15 @@ class Release(Questions):
         """Return the path of a file of the folder; RequestError unless it is the published one."""
         return check_released_file(self.folder, self.manifest, name, _FIELD)
 
-    def _read_head(self) -> pa.Table:
-        """Return the first rows without reading the others: the table may be larger than memory."""
-        with pq.ParquetFile(self._files[0]) as file:
-            first = islice(file.iter_batches(batch_size=HEAD_ROWS), 1)
-            return pa.Table.from_batches(list(first), file.schema_arrow)
-
     def __repr__(self) -> str:
         c = self.certificate
         return f"<Release {self.run}: {self.manifest.rows:,} rows, ({c.epsilon:g}, {c.delta:g})-DP, {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Return promise, cost and the table's head, for notebooks."""
-        c, head = self.certificate, self._read_head()
+        c = self.certificate
+        with pq.ParquetFile(self._files[0]) as file:  # no other rows: the table may be larger than memory
+            first = islice(file.iter_batches(batch_size=HEAD_ROWS), 1)
+            head = pa.Table.from_batches(list(first), file.schema_arrow)
         promise = (
             f"{self.manifest.rows:,} synthetic rows with ({c.epsilon:g}, {c.delta:g})-differential privacy for adding "
             f"or removing {c.unit_of_protection}."

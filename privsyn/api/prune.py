@@ -123,8 +123,11 @@ def _find_rows(
     records = Records(settings.private_root, dataset)
     for path in _list_children(locate_private_records(settings.private_root, dataset)):
         refs = records.load_as(path.stem, StepRefs) if path.name.startswith("step-") else None
-        users = [note for note in notes if refs is not None and refs.key in _list_keys(note).values()]
-        if refs is None or not all(_is_drawn(note, ledger, dataset) for note in users):
+        if refs is None:
+            continue
+        charges = [keys for note in notes if refs.key in (keys := _list_keys(note).values())]
+        states = [{ledger.state(dataset, key) for key in keys} for keys in charges]
+        if not all("spent" in of_run and "reserved" not in of_run for of_run in states):  # noise is still to be drawn
             continue
         for name, ref in refs.tables.items():
             place = Path(ref.path)
@@ -132,14 +135,7 @@ def _find_rows(
                 yield _get_data_set(place, "private rows of runs whose noise is drawn")
 
 
-def _is_drawn(note: dict[str, Any], ledger: Ledger, dataset: str) -> bool:
-    """Return whether none of the run's charges still waits for its noise."""
-    states = [ledger.state(dataset, key) for key in _list_keys(note).values()]
-    return "spent" in states and "reserved" not in states
-
-
 def _find_results(private: Path, references: Collection[Path], needed: Collection[str]) -> Iterator[UnneededFile]:
-    """Return Prefect's references to steps that belong to no run."""
     for path in references:
         if path.name.rpartition("-")[2] in needed:
             continue

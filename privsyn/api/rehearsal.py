@@ -234,7 +234,10 @@ class Rehearsal:
             _write_made_up_rows(self.spec, self.encoding, rows_in, path)
         spec = self.spec.read_at(str(path)).with_rows(rows=rows_out, **self._choose_oversample())
         engine = _AssumedEngine(assume_chances(self.encoding, DEFAULT_STRENGTH, 0), self.rows)
-        proposal = Proposal(plan=plan_release(spec), settings=_make_settings(folder), engine=engine)
+        values = {name: f.get_default() for name, f in Settings.model_fields.items() if f.default_factory is None}
+        values |= {"out": folder / "out", "ledger": str(folder / "ledger.sqlite"), "threads": 1}
+        settings = Settings(**values)  # nothing of the installation: nothing leaves the folder
+        proposal = Proposal(plan=plan_release(spec), settings=settings, engine=engine)
         with ExitStack() as stack:
             with _measured(BEFORE, costs):
                 run = stack.enter_context(open_run(proposal))
@@ -287,12 +290,6 @@ def compute_quarter(rows: int) -> int:
     return max(1, rows // 4)
 
 
-def _make_settings(folder: Path) -> Settings:
-    """Return settings without anything of the installation, so that nothing leaves the folder."""
-    defaults = {name: f.get_default() for name, f in Settings.model_fields.items() if f.default_factory is None}
-    return Settings(**{**defaults, "out": folder / "out", "ledger": str(folder / "ledger.sqlite"), "threads": 1})
-
-
 @contextmanager
 def _measured(name: str, costs: dict[str, Cost]) -> Iterator[None]:
     forget_peak_memory()
@@ -309,10 +306,7 @@ def _list_sizes(place: Path) -> tuple[tuple[int, int], ...]:
 
 
 def _time_counting(counted: _Asked, rows: int) -> float:
-    """Return the CPU seconds of counting the marginals in ``rows`` rows, timed on a sample, and in the stored rows.
-
-    Every pass reads the rows once.
-    """
+    """Return the CPU seconds of counting the marginals in ``rows`` rows, timed on a sample and in the stored rows."""
     domain, padded = counted.rows.domain, counted.rows.padded
     sample = counted.cliques[:: max(1, -(-len(counted.cliques) // SAMPLE))]
     start = time.process_time()

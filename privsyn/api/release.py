@@ -108,7 +108,14 @@ def _make_release(
             try:
                 summary = run_proposal(replace(proposal, report=report))
             except PeriodReleasedError as done:
-                return _open_released_period(done, settings)
+                folder = settings.released_root / done.run
+                if folder.is_dir():
+                    return Release(folder)
+                raise RequestError(
+                    f"{done.problem}; its released folder is not in {settings.released_root}",
+                    "Set " + mention("settings.out") + " to the folder that has it",
+                    "release.period",
+                ) from done
     return Release(Path(summary.released), summary.drawn)
 
 
@@ -160,18 +167,6 @@ def run_proposal(proposal: Proposal) -> ReleaseSummary:
             published = publish(run, run_steps(run.steps, observed.trace(run.run_reported)))
             observed.released = published.folder.name
             return summarize(run, published)
-
-
-def _open_released_period(done: PeriodReleasedError, settings: Settings) -> Release:
-    """Return the release of a period.  Raises RequestError if its folder is not under the settings' root."""
-    folder = settings.released_root / done.run
-    if not folder.is_dir():
-        raise RequestError(
-            f"{done.problem}; its released folder is not in {settings.released_root}",
-            "Set " + mention("settings.out") + " to the folder that has it",
-            "release.period",
-        )
-    return Release(folder)
 
 
 def _place_data(data: Table | None, spec: ReleaseSpec) -> tuple[ReleaseSpec, AnyPlace | None]:

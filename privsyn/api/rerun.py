@@ -157,7 +157,6 @@ class _Reproduction:
         )
 
     def _copy_noisy_tables(self, step: ReleaseStep) -> StepRefs:
-        """Return the step's noisy tables, copied from the folder."""
         refs, key = {}, self.remade.keys[step.name]
         for name, contract in step.outputs.items():
             table = _read(self.folder / step.published[name].name)

@@ -77,7 +77,6 @@ app = typer.Typer(
 
 
 def _show_version(*, wanted: bool) -> None:
-    """Print the version and end, if it is asked for."""
     if wanted:
         typer.echo(f"privsyn {version('privsyn-flows')}")
         raise typer.Exit

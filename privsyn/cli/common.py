@@ -148,7 +148,7 @@ def parse_table(place: str | None, field: str) -> str | Path | None:
     return place if is_url(place) else parse_path(place, field)
 
 
-def read_settings(out: str | None) -> Settings:
+def read_settings(out: str | None = None) -> Settings:
     """Return the settings of the environment, with the folder of the option ``--out`` where it is given."""
     from privsyn.base.settings import Settings  # here: `--help` needs no settings, and they load slowly
 

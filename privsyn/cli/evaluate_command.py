@@ -93,8 +93,8 @@ def evaluate_command(
         spec = load_evaluation_spec(parse_path(settings_file, "--settings"), label or ())
         asked = AskedEvaluation(
             release,
-            None if table is None else str(table),
-            _check_choice(holdout, "--holdout"),
+            table,
+            parse_table(holdout, "--holdout"),
             [str(parse_table(p, "--against")) for p in against or ()],
             spec,
         )
@@ -103,11 +103,6 @@ def evaluate_command(
         if as_json:
             print_answer(json.dumps(_as_json(report, seconds)))
         _print_summary(report, seconds, open_results(as_json=as_json))
-
-
-def _check_choice(path: str | None, field: str) -> str | None:
-    named = parse_table(path, field)
-    return None if named is None else str(named)
 
 
 def _evaluate(asked: AskedEvaluation, settings: Settings) -> Report:

@@ -49,9 +49,8 @@ def show_command(
     """
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
-        from privsyn.base.settings import Settings
 
-        settings = Settings()
+        settings = read_settings()
         if as_json:
             answer = LedgerView(settings).as_json(dataset)
             print_answer(json.dumps(answer))
@@ -127,9 +126,8 @@ def calendar_command(
         from dataclasses import asdict
 
         from privsyn.api.ledger import CALENDAR_HEADINGS, LedgerView
-        from privsyn.base.settings import Settings
 
-        calendar = LedgerView(Settings()).calendar(dataset, last)
+        calendar = LedgerView(read_settings()).calendar(dataset, last)
         if as_json:
             print_answer(json.dumps([asdict(day) for day in calendar.days]))
             return
@@ -157,11 +155,10 @@ def export_command(
     """Export every entry with its exact rho and hash."""
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
-        from privsyn.base.settings import Settings
         from privsyn.ledgers.backup import export_csv, export_json
 
         path = parse_path(output, "--output")
-        ledger = LedgerView(Settings()).opened(dataset)
+        ledger = LedgerView(read_settings()).opened(dataset)
         text = (export_json if form is Format.JSON else export_csv)(ledger, dataset)
         if path is None:
             sys.stdout.write(text)
@@ -178,10 +175,9 @@ def create_command(debug: Debug = False) -> None:
     Running it twice changes nothing.
     """
     with print_errors(debug=debug):
-        from privsyn.base.settings import Settings
         from privsyn.ledgers.ledger import Ledger
 
-        ledger = Ledger(Settings().ledger)
+        ledger = Ledger(read_settings().ledger)
         ledger.make_tables()
         people.print(f"The ledger {ledger.name} has all its tables.", soft_wrap=True)
 
@@ -196,10 +192,9 @@ def backup_command(
     Works with SQLite and PostgreSQL, and while others write to the ledger.
     """
     with print_errors(debug=debug):
-        from privsyn.base.settings import Settings
         from privsyn.ledgers.backup import back_up
 
-        entries = back_up(Settings().ledger, file)
+        entries = back_up(read_settings().ledger, file)
         people.print(f"Wrote {file}: {entries} entries, every hash and sum verified.", soft_wrap=True)
 
 
@@ -213,11 +208,10 @@ def restore_command(
     Works with SQLite and PostgreSQL.
     """
     with print_errors(debug=debug):
-        from privsyn.base.settings import Settings
         from privsyn.ledgers.backup import restore
         from privsyn.ledgers.database import hide_password
 
-        address = Settings().ledger
+        address = read_settings().ledger
         entries = restore(file, address)
         people.print(f"Restored {entries} entries into {hide_password(address)}.", soft_wrap=True)
 

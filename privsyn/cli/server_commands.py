@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, parse_path, people, print_errors
+from privsyn.cli.common import Debug, parse_path, people, print_errors, read_settings
 
 COMMANDS = ("server", "worker", "deploy")
 """Their logs are an operator's: not silenced, as Prefect's are elsewhere."""
@@ -31,10 +31,8 @@ def init_command(
         from privsyn.server.deployments_file import write_starter_files
 
         for path in write_starter_files(parse_path(folder, "init.folder") or Path()):
-            people.print(f"Wrote {path}", soft_wrap=True)
-        people.print(
-            f"Next: cd {folder}; privsyn server; and in another terminal, there too: privsyn deploy.", soft_wrap=True
-        )
+            _print_line(f"Wrote {path}")
+        _print_line(f"Next: cd {folder}; privsyn server; and in another terminal, there too: privsyn deploy.")
 
 
 def server_command(
@@ -48,10 +46,9 @@ def server_command(
     PRIVSYN_DATABASE_URL sets a PostgreSQL database for the server and the ledger.
     """
     with print_errors(debug=debug):
-        from privsyn.base.settings import Settings
         from privsyn.server.server_and_worker import run_server
 
-        _run_until_stopped(lambda: run_server(Settings(), _print_line, worker=worker, health_port=health_port))
+        _run_until_stopped(lambda: run_server(read_settings(), _print_line, worker=worker, health_port=health_port))
 
 
 def worker_command(
@@ -60,10 +57,9 @@ def worker_command(
 ) -> None:
     """Run a worker for the server at PREFECT_API_URL, until Ctrl-C."""
     with print_errors(debug=debug):
-        from privsyn.base.settings import Settings
         from privsyn.server.server_and_worker import run_worker
 
-        _run_until_stopped(lambda: run_worker(Settings(), _print_line, health_port=health_port))
+        _run_until_stopped(lambda: run_worker(read_settings(), _print_line, health_port=health_port))
 
 
 def deploy_command(
@@ -75,10 +71,9 @@ def deploy_command(
     They are registered with the server at PREFECT_API_URL.
     """
     with print_errors(debug=debug):
-        from privsyn.base.settings import Settings
         from privsyn.server.registration import register
 
-        register(Settings(), _print_line, file)
+        register(read_settings(), _print_line, file)
 
 
 def _run_until_stopped(run: Callable[[], None]) -> None:

@@ -24,6 +24,7 @@ from privsyn.cli.common import (
     people,
     print_answer,
     print_errors,
+    read_settings,
     write_new,
 )
 from privsyn.cli.forecasts import (
@@ -98,7 +99,6 @@ def draft_command(
     """
     with print_errors(debug=debug):
         from privsyn.api.draft import check_dictionary
-        from privsyn.base.settings import Settings
         from privsyn.specs.draft import list_open_fields
         from privsyn.specs.draft_tables import draft_any
         from privsyn.specs.messages import group_todos
@@ -114,7 +114,7 @@ def draft_command(
                 _name_tables(data), dictionary, dataset, out.parent, csv, key=key, of=of, header=header, look=look
             )
             if dictionary is not None:
-                check_dictionary(drafted.text, dictionary, Settings())
+                check_dictionary(drafted.text, dictionary, read_settings())
             guesses = drafted.guesses
             return drafted.text
 
@@ -156,7 +156,6 @@ def check_command(
     """
     with print_errors(debug=debug):
         from privsyn.api.check import check, open_for_check
-        from privsyn.base.settings import Settings
         from privsyn.engine.checked_tables import note_checked
         from privsyn.specs.spec_file import load_spec, override_options, with_defaults
         from privsyn.specs.yaml_file import read_yaml
@@ -170,7 +169,7 @@ def check_command(
                 raise RequestError("is given several times, and the spec is of one table", "Give it once", "--data")
             request = override_options(loaded, data=parse_table(data[0], "--data"))
             tables = request.data
-        settings = Settings()
+        settings = read_settings()
         source = open_for_check(request, tables, settings)
         report = check(request, source, settings)
         if source is not None:

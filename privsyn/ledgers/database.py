@@ -194,7 +194,6 @@ class Database:
             connection.execute(CHAINED_TABLES[table].insert().values(id=1, rows=0, head="0" * 64))
 
     def _guard(self, connection: Connection, *names: str) -> None:
-        """Make these tables append-only."""
         guards = list_sqlite_guards(names) if self.schema is None else list_postgres_guards(names, self.schema)
         for statement in guards:
             connection.exec_driver_sql(statement)

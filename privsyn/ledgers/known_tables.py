@@ -205,7 +205,6 @@ def find_reason(rows: Iterable[Mark], first: str, second: str) -> str | None:
 
 
 def _find_matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -> list[str]:
-    """Return the fingerprints that match a mark."""
     if row.kind != "table":
         return []
     return [f for f in fingerprints if table.mark(row.dataset, row.subject, f) == row.text]

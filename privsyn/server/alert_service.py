@@ -294,10 +294,7 @@ class AlertService:
                     _logger.warning("The run %s had lost its worker and is ended.", name)
 
     def _check_periods(self, to: Addressee, now: datetime) -> None:
-        """Send alerts of missed periods, and of missed periods that were made up.
-
-        A period with a failed run, or refused by the cap, already has an alert, so it is only noted.
-        """
+        """Send alerts of missed periods, unless a run's alert told of them, and of missed periods that were made up."""
         due = find_due_periods(self.client, self.memory.told_until - OVERLAP, now - LATE_AFTER)
         asked = {(dataset, period) for dataset, periods in due.items() for period in periods} - self._released
         if not asked and not self.memory.missed:
@@ -363,10 +360,7 @@ class AlertService:
         return True
 
     def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str, *, silently: bool = False) -> bool:
-        """Deliver a run's alert and mark the run; return whether the alert is delivered, now or before.
-
-        ``silently``: only mark the run, since another run's alert said the same.
-        """
+        """Deliver a run's alert (``silently``: it is told already) and mark the run; return whether it is delivered."""
         state = str(run.state.id) if run.state else ""
         if run.labels.get(label) == state:
             return True
@@ -409,7 +403,6 @@ class AlertService:
             self.client.request("POST", "/events", json=[event])
 
     def _read(self, filter_fields: Mapping[str, Any]) -> Iterator[FlowRun]:
-        """Return the runs that match a filter, latest end first."""
         condition = FlowRunFilter.model_validate(filter_fields)
         return read_pages(self.client.read_flow_runs, flow_run_filter=condition, sort=FlowRunSort.END_TIME_DESC)
 

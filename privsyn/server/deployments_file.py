@@ -171,7 +171,6 @@ def _is_filled_in(value: Any) -> bool:
 
 
 def _check_specs(entry: Mapping[str, Any]) -> None:
-    """Read the spec of every step that reads one."""
     from privsyn.flows.deploy import read_spec
 
     for step in entry.get("build") or ():

@@ -108,7 +108,6 @@ def _show(name: str, deployment: DeploymentResponse, page: str, state: str, log:
 
 
 def _list_others(client: SyncPrefectClient, deployed_ids: set[Any], file: Path, page: str, log: Log) -> None:
-    """Log the server's deployments that are not in the file."""
     others = [d for d in read_pages(client.read_deployments) if d.id not in deployed_ids]
     names = {d.id: f"{read_flow_name(client, d.flow_id)}/{d.name}" for d in others}
     for deployment in sorted(others, key=lambda d: names[d.id]):
@@ -173,7 +172,6 @@ def _build_pull_steps(one: WrittenDeployment, outputs: dict[str, Any]) -> list[d
 
 
 def _list_changes(known: DeploymentResponse, wanted: Mapping[str, Any]) -> list[str]:
-    """Return the fields that differ on the server."""
     limit, options = known.global_concurrency_limit, known.concurrency_options
     kept: dict[str, Any] = {
         "concurrency_limit": None if limit is None else limit.limit,

@@ -143,7 +143,9 @@ class ReleaseQueue:
         self.client.set_flow_run_state(run.id, state)
 
     def _tend_deployment(self, deployment: DeploymentResponse, runs: Sequence[FlowRun], now: datetime) -> None:
-        """Name a deployment's waiting runs, given in order, and cancel or hold runs that must not start."""
+        """Name a deployment's waiting runs, given in order; free the first, cancel or hold what must not start."""
+        from prefect.states import Scheduled
+
         for run in runs:
             self._name(run, deployment)
         due = [run for run in runs if _is_due(run, now)]  # Prefect itself replaces later runs
@@ -154,8 +156,10 @@ class ReleaseQueue:
             for run in [run for run in due[:-1] if not run.run_count]:  # a started run is finished
                 due.remove(run)
                 self._cancel(run, SKIPPED, _explain_skipping(run, due[-1], deployment))
-        for place, run in enumerate(due):
-            self._hold(run, now) if place else self._free(run, now)
+        if due and due[0].state is not None and due[0].state.name == HELD:
+            self.client.set_flow_run_state(due[0].id, Scheduled(scheduled_time=now))
+        for run in due[1:]:
+            self._hold(run, now)
 
     def _cancel(self, run: FlowRun, name: str, message: str) -> None:
         from prefect.states import Cancelled
@@ -173,13 +177,6 @@ class ReleaseQueue:
             )
             self.client.set_flow_run_state(run.id, state)
 
-    def _free(self, run: FlowRun, now: datetime) -> None:
-        """Let a held run start."""
-        from prefect.states import Scheduled
-
-        if run.state is not None and run.state.name == HELD:
-            self.client.set_flow_run_state(run.id, Scheduled(scheduled_time=now))
-
     def _name(self, run: FlowRun, deployment: DeploymentResponse) -> None:
         """Name a waiting run by data set and period, as when it begins."""
         name = name_waiting_run(run, deployment)
@@ -189,7 +186,6 @@ class ReleaseQueue:
         self._named.add(run.id)
 
     def _read_deployment(self, deployment_id: UUID | None) -> DeploymentResponse | None:
-        """Return a run's deployment; None if it was deleted."""
         from prefect.exceptions import ObjectNotFound
 
         with suppress(ObjectNotFound):
@@ -197,7 +193,6 @@ class ReleaseQueue:
         return None
 
     def _read(self, state: str, fields: dict[str, Any]) -> Iterator[FlowRun]:
-        """Return the release runs with the state type ``state``."""
         from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 
         releases = FlowFilter.model_validate({"name": {"any_": RELEASE_FLOWS}})
@@ -242,7 +237,6 @@ def find_zone(deployment: DeploymentResponse) -> str | None:
 
 
 def _has_made(schedule: Any, run: FlowRun) -> bool:
-    """Return whether ``schedule`` created the run."""
     return run.created_by is not None and run.created_by.id == schedule.id
 
 

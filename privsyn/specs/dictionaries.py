@@ -274,7 +274,6 @@ def read_dictionary(path: Path, table: str) -> Dictionary:
 
 
 def _keep(value: Any) -> Any:
-    """Return a moment as JSON has it."""
     if isinstance(value, dt.datetime):
         return {"moment": value.isoformat()}
     raise TypeError(type(value).__name__)
@@ -311,7 +310,6 @@ def parse_dictionary(path: Path, table: str) -> Dictionary:
 
 
 def _check_file(path: Path) -> None:
-    """Raise RequestError for what is no regular file of a reasonable size."""
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
             raise RequestError(f"{path} is not a regular file", "Save the dictionary in a file", _FIELD)

@@ -86,7 +86,6 @@ def _replace(content: Mapping[str, Any], place: tuple[str, ...], value: Any) -> 
 
 
 def _read_patterns(document: Document, columns: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return pattern -> fields, checked."""
     section = document.content[SECTION]
     if not isinstance(section, Mapping):
         raise _make_refusal(document, (SECTION,), "must be a mapping", 'Write `defaults: {"q*": {kind: boolean}}`')
