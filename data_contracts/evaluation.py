@@ -20,10 +20,7 @@ Tree = TypeAliasType("Tree", "dict[str, Tree] | list[str]")
 
 
 def measure_tree_depth(tree: Tree) -> int:
-    """Return the level of the leaves, 1 for a plain list.
-
-    Raises FieldError if leaves are at different depths or a group is empty.
-    """
+    """Return the level of the leaves, 1 for a plain list.  Raises FieldError for unequal depths or an empty group."""
     if not tree:
         raise FieldError("a hierarchy has an empty group", "Give it labels or leave it out")
     if isinstance(tree, list):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
@@ -18,10 +18,12 @@ from pydantic_core import CoreSchema
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.frozen_model import FieldError, FrozenModel, Schema
-from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.promise import MOST_RECORDS, Unit
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
+
+if TYPE_CHECKING:
+    from privsyn.data_contracts.release_spec import ReleaseSpec
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 """Pattern of table names, which are also the names of their released files."""
@@ -376,14 +378,14 @@ def _fold_unit(described: Any, limit: Any, parent: str, child: str, tables: Mapp
     return unit
 
 
-def list_constant_columns(spec: SpecParts) -> tuple[str, ...]:
+def list_constant_columns(spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the measured columns of the root table, without those that rules compute."""
     computed = {name for rule in spec.rules for name in map_computed_columns(rule)}
     names = get_above(spec.tables)[1].columns
     return tuple(name for name in names if name in spec.measured_columns and name not in computed)
 
 
-def check_tables(spec: SpecParts) -> None:
+def check_tables(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if columns, order or rules do not fit the spec's tables."""
     if not spec.tables:
         return
@@ -423,7 +425,7 @@ def check_tables(spec: SpecParts) -> None:
     _check_computed(spec, above, persons)
 
 
-def _check_computed(spec: SpecParts, parent: str, persons: LinkedTable) -> None:
+def _check_computed(spec: ReleaseSpec, parent: str, persons: LinkedTable) -> None:
     """Raise FieldError if a parent-table column follows from a column of its rows."""
     behind = {
         name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()

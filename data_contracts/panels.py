@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import comb
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import OneOf, list_computed_columns, map_continued_columns
+
+if TYPE_CHECKING:
+    from privsyn.data_contracts.release_spec import ReleaseSpec
 
 ORDERS = (IntegerColumn, DateColumn, DatetimeColumn)
 """The kinds of columns that can order the rows of a person."""
@@ -155,47 +156,7 @@ def name_later(attribute: str) -> str:
     return f"{attribute} (later member)"
 
 
-class SpecParts(Protocol):
-    """The parts of a release spec that checks between its fields read."""
-
-    unit: Unit
-    columns: Any
-    tables: Any
-    order: str | None
-    constant: tuple[str, ...]
-    with_order: tuple[str, ...]
-    once: tuple[Any, ...]
-    rules: Any
-    focus: Any
-    workload: Any
-    totals: Any
-    together: Any
-    mechanism: Any
-    prior: Any
-    improves: Any
-
-    @property
-    def panel(self) -> Panel | None:
-        """Public facts about the rows of one person."""
-
-    @property
-    def released_columns(self) -> dict[str, Any]:
-        """The columns that are synthesized."""
-
-    @property
-    def measured_columns(self) -> dict[str, Any]:
-        """The columns that are measured."""
-
-    @property
-    def unmeasured_columns(self) -> dict[str, Any]:
-        """The columns that are not measured."""
-
-    @property
-    def row_words(self) -> RowWords:
-        """The words that rules may use for other rows of a person, and for tables."""
-
-
-def check_panel(spec: SpecParts) -> None:
+def check_panel(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if the fields about the rows of one person do not fit the spec."""
     if spec.order is None:
         if spec.unit.household_id is not None:
@@ -246,7 +207,7 @@ def check_panel(spec: SpecParts) -> None:
 _ROLES = "Name the column of the relation to the head, a `categorical` one with the head first among its `values`"
 
 
-def _check_roles(spec: SpecParts, panel: Panel, computed: Collection[str]) -> None:
+def _check_roles(spec: ReleaseSpec, panel: Panel, computed: Collection[str]) -> None:
     column = spec.measured_columns.get(panel.order)
     if panel.order in computed:
         raise FieldError(
@@ -293,7 +254,7 @@ def _check_roles(spec: SpecParts, panel: Panel, computed: Collection[str]) -> No
         )
 
 
-def _check_order(spec: SpecParts, panel: Panel, computed: Collection[str]) -> None:
+def _check_order(spec: ReleaseSpec, panel: Panel, computed: Collection[str]) -> None:
     column = spec.measured_columns.get(panel.order)
     if column is None:
         raise FieldError(
@@ -315,7 +276,7 @@ def _check_order(spec: SpecParts, panel: Panel, computed: Collection[str]) -> No
             )
 
 
-def _check_carried(spec: SpecParts, panel: Panel, computed: Collection[str]) -> None:
+def _check_carried(spec: ReleaseSpec, panel: Panel, computed: Collection[str]) -> None:
     seen = {panel.order}
     for field, names in (("constant", panel.constant), ("with_order", panel.with_order)):
         for name in names:
@@ -348,7 +309,7 @@ def _check_carried(spec: SpecParts, panel: Panel, computed: Collection[str]) -> 
             )
 
 
-def _check_rest(spec: SpecParts, panel: Panel) -> None:
+def _check_rest(spec: ReleaseSpec, panel: Panel) -> None:
     if spec.mechanism.name != "privsyn":
         raise FieldError(
             f"the mechanism {spec.mechanism.name!r} does not link the rows of a person",

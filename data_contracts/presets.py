@@ -171,10 +171,7 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
 
 
 def fill_options(options: Mapping[str, Any], preset: str, columns: Any, focus: Any) -> dict[str, Any]:
-    """Return a mechanism's written options, with the preset's values for open ones.
-
-    ``columns``, ``focus``: as written.
-    """
+    """Return a mechanism's options with the preset's values for open ones; ``columns``, ``focus``: as written."""
     values, name = find_open_values(preset, columns), options.get("name")
     if name in PRESET_MECHANISMS:
         return fill_preset(fill_split(options, focus) if preset == "0.4" else options, values)
@@ -283,10 +280,7 @@ def _read_fields(column: Any) -> Mapping[str, Any]:
 
 
 def find_open_values(preset: str, columns: Any) -> Mapping[str, Any]:
-    """Return the values of ``preset`` for open options; empty for the defaults of 0.3.
-
-    ``columns``: as written.
-    """
+    """Return the values of ``preset`` for open options (empty: the defaults of 0.3); ``columns``: as written."""
     if preset == "paper":
         return PAPER
     if preset != "0.4":

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, floor, inf, isfinite, nextafter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.rule_language import (
     QUOTED,
     Node,
@@ -30,6 +29,9 @@ from privsyn.data_contracts.rule_language import (
     respell_argument,
 )
 from privsyn.data_contracts.rules import check_texts, infer_type
+
+if TYPE_CHECKING:
+    from privsyn.data_contracts.release_spec import ReleaseSpec
 
 _FORM = re.compile(
     r"(ever|any|always|count|spells|sum|change)\s*\((.*)\)\s*(?:(<=|>=|==|!=|<|>)\s*(-?[\d.]+(?:e[+-]?\d+)?)\s*)?",
@@ -190,11 +192,12 @@ def list_measured_summaries(statements: Sequence[Summary], limit: int) -> tuple[
     return tuple(by_name.values())
 
 
-def check_summaries(spec: SpecParts) -> None:
+def check_summaries(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, for a person question that the spec's rows cannot answer."""
     types = {name: infer_type(column) for name, column in spec.released_columns.items()}
     for i, marginal in enumerate(spec.workload):
-        if marginal.summary is not None:
+        asked, summary = marginal.asked, marginal.summary
+        if asked is not None and summary is not None:
             if not marginal.measured:
                 raise FieldError(
                     "is about several rows but not measured, so it cannot be answered",
@@ -202,7 +205,7 @@ def check_summaries(spec: SpecParts) -> None:
                     ("workload", i, "measured"),
                 )
             try:
-                _check_summary(marginal.summary, marginal.asked.by, types, spec)
+                _check_summary(summary, asked.by, types, spec)
             except FieldError as error:
                 raise FieldError(error.problem, error.cure, ("workload", i, "question")) from None
 
@@ -210,10 +213,7 @@ def check_summaries(spec: SpecParts) -> None:
 def list_summary_columns(
     workload: Sequence[Any], columns: Mapping[str, Any]
 ) -> Iterator[tuple[tuple[str | int, ...], Sequence[str]]]:
-    """Yield, by place, the columns inside the functions of person questions, among these.
-
-    Unreadable ones are left to :func:`check_summaries`.
-    """
+    """Yield, by place, the columns inside functions of person questions; skip what :func:`check_summaries` refuses."""
     types = {name: infer_type(column) for name, column in columns.items()}
     for i, marginal in enumerate(workload):
         if marginal.summary is not None:
@@ -221,7 +221,7 @@ def list_summary_columns(
                 yield ("workload", i, "question"), tuple(marginal.summary.read(types).columns)
 
 
-def _check_summary(summary: Summary, by: Sequence[str], types: Mapping[str, Type], spec: SpecParts) -> None:
+def _check_summary(summary: Summary, by: Sequence[str], types: Mapping[str, Type], spec: ReleaseSpec) -> None:
     panel = spec.panel
     if panel is None:
         raise FieldError(

@@ -109,10 +109,7 @@ def find_names(text: str) -> tuple[str, ...]:
 
 
 def drop_table_names(text: str, tables: Collection[str]) -> str:
-    """Return a text without ``TABLE.`` before column names; quoted text stays.
-
-    ``tables``: names of tables that have no column name in common.
-    """
+    """Return a text without ``TABLE.`` of these tables, which share no column name, outside quoted text."""
     if not tables:
         return text
     before_column = rf"(?<![\w.])(?:{'|'.join(map(re.escape, tables))})\s*\.\s*(?=[^\W\d]|`)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privsyn.data_contracts.columns import name_level_attribute
 from privsyn.data_contracts.columns.ordered_columns import (
@@ -15,7 +15,6 @@ from privsyn.data_contracts.columns.ordered_columns import (
 )
 from privsyn.data_contracts.columns.shared_fields import Binned
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import (
     Derive,
@@ -25,6 +24,9 @@ from privsyn.data_contracts.rules import (
     list_continued_expressions,
     list_expressions,
 )
+
+if TYPE_CHECKING:
+    from privsyn.data_contracts.release_spec import ReleaseSpec
 
 COUNTING = ("exact", "heaps", "levels")
 """Fields of a column about how it is counted."""
@@ -38,7 +40,7 @@ MIN_OVERLAP = 0.5
 Place = tuple[str | int, ...]
 
 
-def check_unmeasured(spec: SpecParts) -> None:
+def check_unmeasured(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if no column is measured, or something depends on an unmeasured column.
 
     The spec's rules must fit its columns.
@@ -67,7 +69,7 @@ def check_unmeasured(spec: SpecParts) -> None:
 
 
 def list_named_columns(
-    spec: SpecParts, columns: Mapping[str, Any], words: RowWords
+    spec: ReleaseSpec, columns: Mapping[str, Any], words: RowWords
 ) -> Iterator[tuple[Place, Sequence[str]]]:
     """Yield every part of a spec that names columns, by its place; rules may use ``columns`` and ``words``.
 
@@ -186,10 +188,7 @@ def check_drawn_column(
 
 
 def check_same_kind(first: str, one: Any, second: str, other: Any, place: Place, *, numbers: bool = False) -> None:
-    """Raise FieldError, at ``place``, for two columns of different kinds or units.
-
-    ``numbers``: whether both are numbers, whose kinds may differ.
-    """
+    """Raise FieldError, at ``place``, for columns of different kinds (unless both are ``numbers``) or units."""
     if not numbers and one.kind != other.kind:
         raise FieldError(
             f"{first!r} is {one.kind!r} and {second!r} is {other.kind!r}", "Name columns of the same kind", place

@@ -171,10 +171,7 @@ def _can_be_listed(folder: Path) -> bool:
 
 
 def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
-    """Return the released folders among ``against``, and directly inside its other folders.
-
-    Folders of the released root are left out.
-    """
+    """Return the released folders among ``against`` and directly inside its others, outside ``released_root``."""
     folders: dict[Path, None] = {}
     for place in against:
         inside = (

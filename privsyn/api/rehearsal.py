@@ -211,10 +211,7 @@ class Rehearsal:
 
     @property
     def related(self) -> tuple[str, ...]:
-        """The parts whose cost grows with the measured relations.
-
-        From the first look that counts several columns together to the first rows.
-        """
+        """The parts whose cost grows with the relations: from the first count of several columns to the first rows."""
         names = list(self.costs)
         first = next((i for i, name in enumerate(names) if self.costs[name].marginals), len(names))
         last = next((i for i, name in enumerate(names) if i >= first and self.makes_rows(name)), len(names))

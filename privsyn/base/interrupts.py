@@ -28,10 +28,7 @@ Item = TypeVar("Item")
 
 
 class _Deferred:
-    """Deferred signals, and the handlers that finally get them.
-
-    ``grace``: seconds to wait for a check; 0 waits for the end of an import only.
-    """
+    """Deferred signals, and the handlers that get them ``grace`` seconds later at most (0: after an import)."""
 
     def __init__(self, grace: float) -> None:
         numbers = (signal.SIGINT, signal.SIGTERM)

@@ -48,10 +48,7 @@ OPTIONS = {
 
 
 def expand_path(path: str | Path, field: str) -> Path:
-    """Return the path with ``~`` expanded.
-
-    Raises RequestError that names ``field`` for an unknown user.
-    """
+    """Return the path with ``~`` expanded.  Raises RequestError that names ``field`` for an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

@@ -173,10 +173,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(out: str | Path | None = None) -> Settings:
-    """Return the settings of the environment, with output folder ``out`` if given.
-
-    Raises RequestError like Settings.
-    """
+    """Return the environment's settings, with output folder ``out`` if given.  Raises RequestError like Settings."""
     return Settings() if out is None else Settings(out=expand_path(out, "settings.out").absolute())
 
 

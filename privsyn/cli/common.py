@@ -174,10 +174,7 @@ def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:
 
 
 def make_folder(settings: Settings) -> None:
-    """Make the folder of ``--out``.
-
-    Raises RequestError if it cannot be made, or not written for the private folder.
-    """
+    """Make the folder of ``--out``.  Raises RequestError if it cannot be made, or written for the private folder."""
     out, private = expand_path(settings.out, "--out"), settings.private_root
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -60,10 +60,7 @@ _CREATION_LOCK = 7_096_531_844  # any number; two processes that create the tabl
 
 
 def hide_password(address: str | Path) -> str:
-    """Return a ledger's address for people: a path, or a URL without its password.
-
-    Raises LedgerError if it is neither.
-    """
+    """Return a ledger's address for people, without a password.  Raises LedgerError if it is no path or URL."""
     return _hide_password(_make_url(address))
 
 

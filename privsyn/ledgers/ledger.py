@@ -199,10 +199,7 @@ def make_over_budget_error(
 
 
 def read_entries(connection: Connection, dataset: str | None = None, key: str | None = None) -> list[Entry]:
-    """Return the entries of the ledger, or of one data set or charge, oldest first.
-
-    Raises LedgerError for an unreadable row.
-    """
+    """Return the entries of all, a data set or a charge, oldest first.  Raises LedgerError for an unreadable row."""
     query = sa.select(*(entries_table.c[name] for name in Entry.__dataclass_fields__)).order_by(entries_table.c.id)
     for column, value in ((entries_table.c.dataset, dataset), (entries_table.c.key, key)):
         query = query if value is None else query.where(column == value)

@@ -52,10 +52,7 @@ def connect(settings: Settings) -> SyncPrefectClient:
 
 
 def find_deployment(client: SyncPrefectClient, dataset: str, every: Every) -> ScheduledDeployment:
-    """Return the deployment that releases the data set once per period ``every``.
-
-    Raises RequestError unless there is exactly one.
-    """
+    """Return the deployment that releases the data set once per ``every``.  Raises RequestError unless there is one."""
     deployed = [d for name, d in read_deployed(client) if name == dataset]
     scheduled = [d for d in deployed if read_flow_name(client, d.flow_id) == SCHEDULED_FLOW]
     found = [d for d in scheduled if d.parameters.get("every", "month") == every]

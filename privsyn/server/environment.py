@@ -96,10 +96,7 @@ class Address:
             return False
 
     def admits(self, login: str) -> bool:
-        """Return whether the server accepts ``login``.
-
-        True if it does not answer, which is reported elsewhere.
-        """
+        """Return whether the server accepts ``login``; true if it does not answer, which is reported elsewhere."""
         header = {"Authorization": "Basic " + b64encode(login.encode()).decode("ascii")} if login else {}
         request = urllib.request.Request(f"{self.api}/admin/version", headers=header)  # noqa: S310 - http or https only
         try:
@@ -168,10 +165,7 @@ def build_prefect_environment(settings: Settings, variables: Mapping[str, str] |
 
 
 def build_client_auth_env(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:
-    """Return the variable with a program's login for the server at ``address``.
-
-    Raises RequestError if the server does not accept it.
-    """
+    """Return the variable with a program's login for ``address``.  Raises RequestError if the server refuses it."""
     login = build_client_login(settings, environment, address.api)
     if not address.admits(login.get(CLIENT, "")):
         raise make_login_error(address.api, brought=login.get(CLIENT))

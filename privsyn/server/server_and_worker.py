@@ -166,10 +166,7 @@ class Programs:
         needs: Callable[[], bool] = lambda: True,
         umask: int = -1,
     ) -> None:
-        """Start a program; ``name`` is for people; a restart waits for ``needs``.
-
-        ``umask``: of the program (-1: of this process).
-        """
+        """Start a program with ``umask`` (-1: this process's), ``name`` for people; a restart waits for ``needs``."""
         self._commands[name], self._needs[name] = (command, dict(environment), umask), needs
         self._begin(name)
 

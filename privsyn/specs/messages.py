@@ -115,10 +115,7 @@ def _iterate_models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def get_model(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
-    """Return the model that has the last field of ``place`` in a spec.
-
-    ``kind``: the kind of the column, or the name of the mechanism, around it.
-    """
+    """Return the model that has the last field of ``place``, in a column or mechanism of this ``kind``."""
     if kind in MECHANISMS:
         return get_model_at(MECHANISMS[kind], place[1:])
     return KINDS[kind] if kind in KINDS and place[0] == "columns" else get_model_at(ReleaseSpec, place)
@@ -327,10 +324,7 @@ def describe_refused(error: ValueError) -> tuple[str, str]:
 
 
 def describe_wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
-    """Return the problem with one value, and the cure, from pydantic's entry.
-
-    ``rule``: what the value must be (empty: from the entry).
-    """
+    """Return problem and cure of a value, from pydantic's entry; ``rule``: what it must be (empty: from the entry)."""
     type_, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
     if not rule and type_.endswith("_type") and type_.startswith(("model", "dict")):
         return (

@@ -281,10 +281,7 @@ def to_plain_values(value: Any) -> Any:
 
 
 def find_todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield places whose value is still the placeholder ``TODO``, in document order.
-
-    Listed categories and free text may be the word TODO.
-    """
+    """Yield places whose value is still ``TODO``, in order; listed categories and free text may be that word."""
     if isinstance(content, dict):
         for key, value in content.items():
             yield from find_todos(value, (*place, key))
