@@ -99,9 +99,10 @@ def draft_any(
     """Return a draft of one table, or of several by name; arguments: see :func:`draft_tables`."""
     if isinstance(data, Mapping):
         return draft_tables(data, dictionary, dataset, folder, csv, key=key, of=of, header=header, look=look)
-    for name, value in (("key", key), ("of", of)):
-        if value is not None:
-            raise RequestError("is of two tables, and one was named", "Leave it out", f"draft_spec.{name}")
+    if key is not None:
+        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.key")
+    if of is not None:
+        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.of")
     return Drafted(draft(data, dictionary, dataset, folder, csv, header=header, look=look))
 
 

@@ -26,10 +26,10 @@ from privsyn.data_contracts.presets import as_written
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 
-def _name_models(choice: Any, field: str) -> dict[str, type[BaseModel]]:
-    """Return name -> model of a choice of models, which its literal ``field`` tells apart."""
+def _name_models(choice: Any, literal: str) -> dict[str, type[BaseModel]]:
+    """Return name -> model of a choice of models, which the field ``literal`` tells apart."""
     models = get_args(get_args(choice)[0])
-    return {get_args(model.model_fields[field].annotation)[0]: model for model in models}
+    return {get_args(model.model_fields[literal].annotation)[0]: model for model in models}
 
 
 KINDS, MECHANISMS = _name_models(Column, "kind"), _name_models(AnyMechanism, "name")
