@@ -670,9 +670,9 @@ class ReleaseSpec(FrozenModel):
         """Return the same request with another promise, and another lifetime cap if given."""
         return self.model_copy(update={"privacy": privacy, "budget": budget or self.budget})
 
-    def read_at(self, place: str | Mapping[str, str], query: str = "") -> ReleaseSpec:
+    def read_at(self, place: str | Mapping[str, str]) -> ReleaseSpec:
         """Return the same request with its private table, or each of its tables, at another place; empty: in memory."""
-        placed: dict[str, Any] = {"data": place, "query": query}
+        placed: dict[str, Any] = {"data": place, "query": ""}
         if isinstance(place, Mapping):
             placed = {"tables": {name: table.read_at(place[name]) for name, table in self.tables.items()}}
         return self.model_copy(update=placed)

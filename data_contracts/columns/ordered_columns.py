@@ -290,26 +290,6 @@ def count_digits(pattern: str) -> int:
     return 0 if any(other for _, other in parts) else sum(int(most) for most, _ in parts)
 
 
-def find_finest_part(format_: str) -> Literal["", "day", "hour", "minute", "second"]:
-    """Return the smallest part of a moment in texts of this format; empty without a format."""
-    parts = set(re.findall(r"%(.)", format_, flags=re.DOTALL))
-    if not parts:
-        return ""
-    if parts & {"S", "f"}:
-        return "second"
-    return "minute" if "M" in parts else "hour" if parts & {"H", "I"} else "day"
-
-
-def check_zone(name: str) -> str:
-    """Return the zone's name.  Raises FieldError if there is no such zone."""
-    try:
-        ZoneInfo(name)
-    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-        problem, cure = f"`zone` ({name[:80]!r}) is not a time zone", "Write one such as Europe/Berlin or UTC"
-        raise FieldError(problem, cure) from None
-    return name
-
-
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -326,7 +306,11 @@ class Zoned(Binned):
     @field_validator("zone")
     @classmethod
     def _check_zone(cls, value: str | None) -> str | None:
-        return None if value is None else check_zone(value)
+        try:
+            return None if value is None else ZoneInfo(value).key
+        except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+            problem, cure = f"`zone` ({str(value)[:80]!r}) is not a time zone", "Write one such as Europe/Berlin or UTC"
+            raise FieldError(problem, cure) from None
 
 
 RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
@@ -368,8 +352,13 @@ class DatetimeColumn(Written):
         """Fill in a missing resolution from the format, so that no part is released that the source lacks."""
         if not isinstance(content, Mapping) or "resolution" in content or not isinstance(content.get("format"), str):
             return content
-        finest = find_finest_part(content["format"])
-        return {**content, "resolution": finest} if finest else content
+        parts = set(re.findall(r"%(.)", content["format"], flags=re.DOTALL))
+        if not parts:
+            return content
+        finest = (
+            "second" if parts & {"S", "f"} else "minute" if "M" in parts else "hour" if parts & {"H", "I"} else "day"
+        )
+        return {**content, "resolution": finest}
 
     @field_validator("min", "max", mode="before")
     @classmethod

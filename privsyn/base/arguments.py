@@ -58,40 +58,34 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-PATH = ArgumentKind("a path", "'folder/file'", _is_path)
-RELEASE = ArgumentKind(
-    "a release, its name or its folder", "'people-0123abcd'", lambda value: _is_path(getattr(value, "folder", value))
-)
-TEXT = ArgumentKind("text", "'name'", _is_text)
-WHOLE = ArgumentKind("a whole number", "3", _is_whole)
-NUMBER = ArgumentKind("a number", "0.5", _is_number)
-FLAG = ArgumentKind("True or False", "True", lambda value: type(value).__name__ == "bool")  # or NumPy's
-MAPPING = ArgumentKind("a mapping", "{'delimiter': ';'}", lambda value: isinstance(value, Mapping))
-NUMBERS = ArgumentKind("a list of numbers", "[0.5, 1]", _is_number, lists=True)
-TEXTS = ArgumentKind("a list of texts", "['one', 'two']", _is_text, lists=True)
-ONE_OR_MORE_NUMBERS = ArgumentKind("a number or a list of numbers", "[0.5, 0.9]", _is_number, lists=True, alone=True)
-ONE_OR_MORE_TEXTS = ArgumentKind("text or a list of texts", "['one', 'two']", _is_text, lists=True, alone=True)
-FUNCTION = ArgumentKind("a function", "lambda table: table['income'].mean()", callable)
-PATHS = ArgumentKind("a list of paths", "['one', 'two']", _is_path, lists=True)
-TABLES = ArgumentKind("a list of tables or paths", "['one.parquet']", lambda value: value is not None, lists=True)
+_TEXT = ArgumentKind("text", "'name'", _is_text)
+_TEXTS = ArgumentKind("a list of texts", "['one', 'two']", _is_text, lists=True)
 
 KINDS: dict[str, ArgumentKind | None] = {
-    "str | Path": PATH,
-    "str": TEXT,
-    "int": WHOLE,
-    "float": NUMBER,
-    "bool": FLAG,
-    "Mapping[str, Any]": MAPPING,
-    "Sequence[float]": NUMBERS,
-    "Sequence[str]": TEXTS,
-    "Sequence[str | Path]": PATHS,
-    "float | Sequence[float]": ONE_OR_MORE_NUMBERS,
-    "str | Sequence[str]": ONE_OR_MORE_TEXTS,
-    "Callable[[pd.DataFrame], Any]": FUNCTION,
-    "Kind": TEXT,
-    "Sequence[str] | Literal['all']": TEXTS,
-    "Sequence[Table]": TABLES,
-    "Release | str | Path": RELEASE,
+    "str | Path": ArgumentKind("a path", "'folder/file'", _is_path),
+    "str": _TEXT,
+    "Kind": _TEXT,
+    "int": ArgumentKind("a whole number", "3", _is_whole),
+    "float": ArgumentKind("a number", "0.5", _is_number),
+    "bool": ArgumentKind("True or False", "True", lambda value: type(value).__name__ == "bool"),  # or NumPy's
+    "Mapping[str, Any]": ArgumentKind("a mapping", "{'delimiter': ';'}", lambda value: isinstance(value, Mapping)),
+    "Sequence[float]": ArgumentKind("a list of numbers", "[0.5, 1]", _is_number, lists=True),
+    "Sequence[str]": _TEXTS,
+    "Sequence[str] | Literal['all']": _TEXTS,
+    "Sequence[str | Path]": ArgumentKind("a list of paths", "['one', 'two']", _is_path, lists=True),
+    "float | Sequence[float]": ArgumentKind(
+        "a number or a list of numbers", "[0.5, 0.9]", _is_number, lists=True, alone=True
+    ),
+    "str | Sequence[str]": ArgumentKind("text or a list of texts", "['one', 'two']", _is_text, lists=True, alone=True),
+    "Callable[[pd.DataFrame], Any]": ArgumentKind("a function", "lambda table: table['income'].mean()", callable),
+    "Sequence[Table]": ArgumentKind(
+        "a list of tables or paths", "['one.parquet']", lambda value: value is not None, lists=True
+    ),
+    "Release | str | Path": ArgumentKind(
+        "a release, its name or its folder",
+        "'people-0123abcd'",
+        lambda value: _is_path(getattr(value, "folder", value)),
+    ),
     "Table": None,
     "AnySpec": None,
     "str | Path | SupportsArrowStream | Mapping[str, Any]": None,

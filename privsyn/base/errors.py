@@ -58,14 +58,7 @@ class PrivsynError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by attributes, for errors whose constructors take other arguments."""
-        return _restore_error, (type(self), self.args, vars(self))
-
-
-def _restore_error(kind: type[PrivsynError], args: tuple[Any, ...], attributes: dict[str, Any]) -> PrivsynError:
-    error = kind.__new__(kind)
-    error.args = args
-    vars(error).update(attributes)
-    return error
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class RequestError(PrivsynError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from privsyn.base.registry import load_part
 from privsyn.base.settings import Settings
@@ -27,13 +27,6 @@ OpenSpan = Callable[[str, Mapping[str, str]], AbstractContextManager[None]]
 
 _logger = logging.getLogger(__name__)
 _RunStep = TypeVar("_RunStep", bound=Callable[..., Any])
-
-
-class _Step(Protocol):
-    """The attributes of a step that a span shows."""
-
-    name: str
-    kind: Any
 
 
 class Telemetry:
@@ -81,7 +74,7 @@ class Observed:
         if self._open_span is None:
             return run
 
-        def run_traced(step: _Step, inputs: Any) -> Any:
+        def run_traced(step: Any, inputs: Any) -> Any:
             with self.span(step.name, str(step.kind)):
                 return run(step, inputs)
 
