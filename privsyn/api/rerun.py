@@ -157,11 +157,11 @@ class _Reproduction:
         )
 
     def _copy_noisy_tables(self, step: ReleaseStep) -> StepRefs:
-        refs, key = {}, self.remade.keys[step.name]
+        refs, key, store = {}, self.remade.keys[step.name], self.remade.store
         for name, contract in step.outputs.items():
             table = _read(self.folder / step.published[name].name)
             check_table(contract, table)
-            refs[name] = self.remade.store.write_table(table, table.schema, name, step.name, key, Zone.RELEASED)
+            refs[name] = store.write_table(table, table.schema, name, step.name, key, Zone.RELEASED)
         return StepRefs(step=step.name, key=key, tables=refs)
 
     def _check_plan(self, step: ReleaseStep, noisy: StepRefs, inputs: Mapping[str, StepRefs]) -> None:

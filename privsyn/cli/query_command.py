@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,7 +100,7 @@ def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
         print_answer(json.dumps({"question": answers.attrs["about"], "answers": rows, "words": answers.attrs["words"]}))
         return
     if as_csv:
-        print_answer(answers.to_csv(index=False, lineterminator="\n").rstrip("\n"))
+        print_answer(_format_csv(answers))
     else:
         figures, kind = {"estimate", "std_error", "low", "high"} & {*answers.columns}, answers.attrs.get("kind")
         cells = {name: [_format_cell(v, kind, name) for v in answers[name]] for name in figures}
@@ -106,6 +108,14 @@ def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
     for words in answers.attrs["words"]:
         if as_json or as_csv or words != SECONDS_NOTE:  # the table has dates
             people.print(words, soft_wrap=True, style="dim")
+
+
+def _format_csv(answers: pd.DataFrame) -> str:
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(answers.columns)
+    writer.writerows([["" if value != value else value for value in row] for row in answers.to_numpy(object).tolist()])
+    return lines.getvalue().rstrip("\n")
 
 
 def _format_cell(value: float, kind: str | None, name: str) -> str:
