@@ -50,7 +50,7 @@ def start_temporary_server() -> Iterator[None]:
 
 
 def _set_login(*, temporary: bool) -> None:
-    """Set this process's login unless Prefect's settings have one: a new one, or that of this computer's server."""
+    """Set this process's login, if Prefect's settings have none: a new one, or the one of this computer's server."""
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
 
