@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeGuard
@@ -218,10 +218,8 @@ class DataUrl:
             is_below = not above or f"{below}/".startswith(f"{above}/")
             return len(stores) == 1 and is_below and ".." not in below.split("/")
         is_same = other.path in ("", self.path) and (other.query is None or other.query == self.query)
-        if (
-            self.scheme not in OPTIONS
-            and not _without_rows(other.options).items() <= _without_rows(self.options).items()
-        ):
+        differ = {n for n, value in other.options.items() if n not in _ROWS and self.options.get(n) != value}
+        if self.scheme not in OPTIONS and differ:
             return False  # what an option of a package's scheme changes is not known: it may name another data set
         return is_same and self._server == other._server and (other.table is None or other.table == self.table)
 
@@ -230,10 +228,6 @@ class DataUrl:
         name, _, port = self.host.rpartition(":") if re.search(r":\d+$", self.host) else (self.host, "", "")
         host, port = self.options.get("host", name), self.options.get("port", port)
         return self.scheme, host.lower(), port or "5432"
-
-
-def _without_rows(options: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in options.items() if name not in _ROWS}
 
 
 def _check_options(known: Sequence[str], options: Sequence[str], name: str, *, needs_rows: bool) -> None:

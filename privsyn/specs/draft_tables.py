@@ -96,29 +96,7 @@ def draft_any(
     header: bool = False,
     look: bool = False,
 ) -> Drafted:
-    """Return a draft of one table, or of several by name; arguments: see :func:`draft_tables`."""
-    if isinstance(data, Mapping):
-        return draft_tables(data, dictionary, dataset, folder, csv, key=key, of=of, header=header, look=look)
-    if key is not None:
-        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.key")
-    if of is not None:
-        raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.of")
-    return Drafted(draft(data, dictionary, dataset, folder, csv, header=header, look=look))
-
-
-def draft_tables(
-    data: Mapping[str, str | Path | SupportsArrowStream],
-    dictionary: Path | None = None,
-    dataset: str | None = None,
-    folder: Path | None = None,
-    csv: Mapping[str, Any] | None = None,
-    *,
-    key: str | None = None,
-    of: str | None = None,
-    header: bool = False,
-    look: bool = False,
-) -> Drafted:
-    """Return a draft of several tables, given by their names in the spec.
+    """Return a draft of one table, or of several, given by their names in the spec.
 
     ``key``: the column of the first two tables that says whose each row is.
     ``of``: the name of the table above, with one row per person or household (default: the first table).
@@ -127,6 +105,12 @@ def draft_tables(
 
     Raises RequestError as ``draft`` does, and if names do not determine the key or the table above.
     """
+    if not isinstance(data, Mapping):
+        if key is not None:
+            raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.key")
+        if of is not None:
+            raise RequestError("is of two tables, and one was named", "Leave it out", "draft_spec.of")
+        return Drafted(draft(data, dictionary, dataset, folder, csv, header=header, look=look))
     _check_names(data)
     options = read_csv_options(csv or {})
     tables = []

@@ -12,7 +12,7 @@ import pytest
 
 import privsyn
 from privsyn.base.errors import RequestError
-from privsyn.specs.draft_tables import CONFIRM, draft_tables, make_table_name
+from privsyn.specs.draft_tables import CONFIRM, draft_any, make_table_name
 from privsyn.specs.spec_file import parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.commands import privsyn as run_command
@@ -45,7 +45,7 @@ def name_key(tables: Any, table: str, column: str, name: str) -> Any:
 
 
 def test_keys_order_and_cap_are_drafted_and_marked() -> None:
-    made = draft_tables(name_key(make_visits(20), "visits", "visit", "visit_id"))
+    made = draft_any(name_key(make_visits(20), "visits", "visit", "visit_id"))
     tables = read(made.text)
     assert (tables["persons"]["key"], list(tables["persons"]["columns"])) == ("pid", ["sex"])
     visits = tables["visits"]
@@ -65,7 +65,7 @@ def test_keys_order_and_cap_are_drafted_and_marked() -> None:
 
 def test_text_called_like_its_table_is_asked_about_unless_another_table_has_it() -> None:
     """As a key it would not be released, and `drug` of `drugs` may be what was taken."""
-    made = draft_tables(make_tree(20))
+    made = draft_any(make_tree(20))
     tables = read(made.text)
     assert "key" not in tables["drugs"] and "drug" in tables["drugs"]["columns"]
     assert "    # key: drug, if each row has its own" in made.text
@@ -77,7 +77,7 @@ def test_nothing_of_rows_is_in_it() -> None:
     whole = make_visits(200)
     fewer = {name: table.slice(0, 3) for name, table in whole.items()}
     none = {name: table.schema.empty_table() for name, table in whole.items()}
-    assert len({draft_tables(tables).text for tables in (whole, fewer, none)}) == 1
+    assert len({draft_any(tables).text for tables in (whole, fewer, none)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -94,27 +94,27 @@ def test_nothing_of_rows_is_in_it() -> None:
 )
 def test_what_names_do_not_tell_is_asked_for(above: Tables, below: Tables, words: str) -> None:
     with pytest.raises(RequestError, match=f"(?s){words}") as caught:
-        draft_tables(pair(above, below))
+        draft_any(pair(above, below))
     assert caught.value.field == "draft_spec.data"
 
 
 def test_the_one_named_second_may_be_the_one_above() -> None:
     tables = dict(reversed(make_members(20).items()))
     with pytest.raises(RequestError, match="hid seems to identify a row of homes, and members is named first"):
-        draft_tables(tables)
-    made = read(draft_tables(tables, of="homes").text)
+        draft_any(tables)
+    made = read(draft_any(tables, of="homes").text)
     assert list(made) == ["homes", "members"] and made["members"]["of"] == "homes"
 
 
 def test_what_is_said_is_no_guess() -> None:
     tables = pair({"a": [1], "sex": [1]}, {"a": [1], "date": DAY, "seen": DAY})
-    made = draft_tables(tables, key="a")
+    made = draft_any(tables, key="a")
     assert "tables.persons.key" not in made.guesses and read(made.text)["persons"]["key"] == "a"
     assert read(made.text)["visits"]["order"] == "TODO"
     assert "the order of rows within a person: date, seen?" in made.text
     for wrong, field in (({"key": "sex"}, "key"), ({"key": "a", "of": "homes"}, "of")):
         with pytest.raises(RequestError) as caught:
-            draft_tables(tables, **wrong)
+            draft_any(tables, **wrong)
         assert caught.value.field == f"draft_spec.{field}"
     with pytest.raises(RequestError, match="is of two tables, and one was named"):
         privsyn.draft_spec(tables["persons"], key="a")
@@ -122,7 +122,7 @@ def test_what_is_said_is_no_guess() -> None:
 
 def test_a_further_table_without_a_time_is_drafted_without_an_order() -> None:
     items = pa.table({"visit": ["v1"], "item": ["a"], "price": [1.5]})
-    made = draft_tables(make_visits(20) | {"items": items})
+    made = draft_any(make_visits(20) | {"items": items})
     assert "order" not in read(made.text)["items"] and "tables.items.order" not in made.guesses
     assert "# order: COLUMN, optional: the order of rows within a row of visits" in made.text
 
@@ -137,12 +137,12 @@ def test_a_dictionary_of_both_tables_names_keys_and_values(tmp_path: Path) -> No
     tables = pair(
         {"code": [1], "sex": ["f"]}, {"stay": [1], "code": [1], "arrived": DAY, "days": [3]}, ("clients", "stays")
     )
-    made = read(draft_tables(tables, tmp_path / "d.sql").text)
+    made = read(draft_any(tables, tmp_path / "d.sql").text)
     assert made["clients"]["key"] == "code" and made["clients"]["columns"]["sex"]["values"] == ["f", "m"]
     assert made["stays"]["key"] == "stay" and made["stays"]["order"] == "arrived"
     assert made["stays"]["columns"]["days"]["max"] == 90
     with pytest.raises(RequestError, match="code seems to identify a row of clients"):
-        draft_tables(dict(reversed(tables.items())), tmp_path / "d.sql")
+        draft_any(dict(reversed(tables.items())), tmp_path / "d.sql")
 
 
 def test_the_other_private_table_is_not_read_as_a_dictionary(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_the_other_private_table_is_not_read_as_a_dictionary(tmp_path: Path) -> 
     (tmp_path / "visits.csv").write_text("name,type\nsecret,integer\nsecret,date\n")
     places = {name: tmp_path / f"{name}.csv" for name in ("persons", "visits")}
     with pytest.raises(RequestError, match="is the private table itself") as caught:
-        draft_tables(places, tmp_path / "visits.csv")
+        draft_any(places, tmp_path / "visits.csv")
     assert "secret" not in str(caught.value)
 
 
@@ -163,7 +163,7 @@ def test_the_primary_key_of_a_data_package_is_one(tmp_path: Path) -> None:
     ]
     (tmp_path / "d.json").write_text(json.dumps({"resources": resources}))
     tables = pair({"who": [1], "sex": [1]}, {"who": [1], "date": DAY})
-    assert read(draft_tables(tables, tmp_path / "d.json").text)["persons"]["key"] == "who"
+    assert read(draft_any(tables, tmp_path / "d.json").text)["persons"]["key"] == "who"
 
 
 def test_the_command_writes_it_and_says_what_to_confirm(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_names_of_tables_are_made_of_their_places(place: str, name: str) -> None
 
 
 def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
-    made = draft_tables(name_key(make_tree(20), "drugs", "drug", "drug_id"))
+    made = draft_any(name_key(make_tree(20), "drugs", "drug", "drug_id"))
     tables = read(made.text)
     assert {name: table.get("of") for name, table in tables.items()} == {
         "persons": None,
@@ -222,11 +222,11 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
     assert set(parse_spec(fill_tables(made.text)).table_pairs) == {"visits", "drugs", "buys"}
     alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
     with pytest.raises(RequestError, match="sites has no key of a table before it"):
-        draft_tables(alone)
+        draft_any(alone)
 
 
 def test_households_have_roles_and_their_own_promise() -> None:
-    made = draft_tables(make_members(20))
+    made = draft_any(make_members(20))
     assert parse_yaml(made.text, "the draft").content["unit"] == {"household_id": "hid"}
     members = read(made.text)["members"]
     assert (members["key"], members["order"], members["max"]) == ("pid", "role", 8)
