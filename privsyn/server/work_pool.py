@@ -106,13 +106,10 @@ def main() -> None:
                 print(f"The run {name} had lost its process and is ended.", file=sys.stderr)
         except httpx.TransportError as error:
             sys.exit(f"The worker finds no server ({type(error).__name__}).")
-        watch_lost_runs(client, name_worker())
+        watch = LostRunWatch(client, name_worker())
+        threading.Thread(target=watch.keep_ending, name="lost-runs", daemon=True).start()
         sys.argv[0] = "prefect"
         runpy.run_module("prefect", run_name="__main__", alter_sys=False)
-
-
-if __name__ == "__main__":
-    main()
 
 
 def name_worker() -> str:
@@ -147,18 +144,12 @@ class LostRunWatch:
         lost = [run for run in absent if now - self._absent_since[run.id] >= _get_grace(run)]
         return _end(self.client, lost, MESSAGE)
 
-
-def watch_lost_runs(client: SyncPrefectClient, worker: str) -> None:
-    """End the worker's lost runs in a thread as long as this process runs."""
-
-    def keep_ending() -> None:
-        watch = LostRunWatch(client, worker)
+    def keep_ending(self) -> None:
+        """End the worker's lost runs as long as this process runs."""
         while True:
             time.sleep(CHECK_SECONDS)
             with suppress(httpx.HTTPError):  # the server restarts
-                watch.end_lost(time.monotonic())
-
-    threading.Thread(target=keep_ending, name="lost-runs", daemon=True).start()
+                self.end_lost(time.monotonic())
 
 
 def end_runs_of_absent_workers(client: SyncPrefectClient, now: datetime) -> list[str]:
@@ -234,3 +225,7 @@ def _list_alive() -> set[str]:
         with suppress(psutil.Error):
             runs.add(process.environ().get(RUN, ""))
     return runs
+
+
+if __name__ == "__main__":
+    main()

@@ -393,3 +393,12 @@ def test_every_write_that_python_does_not_see_is_one_that_the_fault_tests_wrap()
         and ast.unparse(node.func.value) not in ("self.store", "store")
     }
     assert found == WRAPPED
+
+
+def test_a_module_that_runs_as_a_program_starts_at_its_end() -> None:
+    for path in MODULES:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        starts = [
+            node for node in body if isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
+        ]
+        assert all(node is body[-1] for node in starts), f"{path}: what stands below is not defined yet"
