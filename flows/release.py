@@ -241,15 +241,11 @@ def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
 
 def _build_cache_policy(folder: Path, dataset: str) -> Any:
     """Return Prefect's own caching: keyed by lineage, records beside the artifacts, one executor at a time."""
-    return CacheKeyFnPolicy(cache_key_fn=_cache_key).configure(
+    return CacheKeyFnPolicy(cache_key_fn=lambda _, given: _format_record_name(given["step"], given["key"])).configure(
         key_storage=folder / "records",
         lock_manager=FileSystemLockManager(folder / "locks" / dataset),
         isolation_level=IsolationLevel.SERIALIZABLE,
     )
-
-
-def _cache_key(context: Any, parameters: dict[str, Any]) -> str:
-    return _format_record_name(parameters["step"], parameters["key"])
 
 
 def _format_record_name(step: str, key: str) -> str:

@@ -86,15 +86,6 @@ _told: set[str] = set()
 """Lines about the ends of flow runs that this process has already logged at level ERROR."""
 
 
-def _log_failure(state: State[Any]) -> None:
-    """Log the end of the flow run once at level ERROR; Prefect's own line is at level INFO."""
-    line = f"Finished in state {state}"
-    for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
-        logging.getLogger(logger).addFilter(_is_not_told)
-    get_run_logger().error("%s", line)
-    _told.add(line)
-
-
 def _is_not_told(record: logging.LogRecord) -> bool:
     """Return False for log records of a failure that was already logged at level ERROR, True for all others."""
     if record.exc_info and isinstance(record.exc_info[1], PrivsynError):
@@ -115,7 +106,11 @@ def make_failed_state(error: PrivsynError) -> State[Any]:
     names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED, LedgerError: LEDGER_FAILED}
     name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
     state: State[Any] = State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
-    _log_failure(state)
+    line = f"Finished in state {state}"  # once at level ERROR: Prefect's own line is at level INFO
+    for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
+        logging.getLogger(logger).addFilter(_is_not_told)
+    get_run_logger().error("%s", line)
+    _told.add(line)
     return state
 
 

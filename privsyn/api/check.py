@@ -243,20 +243,15 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
             further[name] = fit_of(pair_request.spec, rows, codecs, compares=False)
             warnings += _list_stored_decimals(_keep_own_columns(pair_request.spec, name), rows)
     accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
-    budget = _describe_budget(public, settings)
+    state = None
+    if settings is not None:
+        with suppress(LedgerError):  # a ledger that cannot be read counts as unused
+            state = read_dataset_summary(spec.dataset, settings)
+    use, epsilons = describe_use_after(spec, public.rho, state)
+    budget = f"Budget after this release: {use} ({epsilons})."
     shares = {look.look.words: look.share for look in release_steps(public.steps)}
     noise = _describe_noise(public)
     return CheckReport(tuple(warnings), noise, columns, fit, sets, further, accountant, budget, shares)
-
-
-def _describe_budget(plan: Plan, settings: Settings | None) -> str:
-    """Describe the use of the lifetime cap after this release; a ledger that cannot be read counts as unused."""
-    spec, state = plan.request.spec, None
-    if settings is not None:
-        with suppress(LedgerError):
-            state = read_dataset_summary(spec.dataset, settings)
-    use, epsilons = describe_use_after(spec, plan.rho, state)
-    return f"Budget after this release: {use} ({epsilons})."
 
 
 def _keep_own_columns(spec: ReleaseSpec, table: str) -> ReleaseSpec:

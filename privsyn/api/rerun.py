@@ -261,7 +261,19 @@ def _make(
     folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int
 ) -> tuple[Path | None, list[str]]:
     """Return the folder made again (None if that failed), and sentences on differences found meanwhile."""
-    reproduction = _Reproduction(folder, manifest, _build_run(manifest, spec, work, threads))
+    plan = plan_release(spec, column_order=tuple(manifest.column_order))
+    plan.check()
+    remade = Run(
+        plan=replace(plan, request=replace(plan.request, threads=threads)),
+        private=PrivateAccess(_yield_no_rows),
+        keys={step.name: hashlib.sha256(step.name.encode()).hexdigest() for step in plan.steps},
+        name=manifest.run,
+        store=Store(work / "private", work / "released", spec.dataset),
+        records=Records(work / "private", spec.dataset),
+        ledger=Ledger(work / "ledger.sqlite"),
+        noise=_RefusingNoise(),
+    )  # over its own folder, with an empty ledger and no noise: only post-processing can run in it
+    reproduction = _Reproduction(folder, manifest, remade)
     try:
         reproduction.run()
         return reproduction.publish(), reproduction.problems
@@ -271,26 +283,6 @@ def _make(
         return None, [*reproduction.problems, told]
     except _UNFIT as error:  # nothing of it is private: only the folder was read
         return None, [*reproduction.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
-
-
-def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int) -> Run:
-    """Return a run over its own folder, with an empty ledger and no noise: only post-processing can run in it."""
-    plan = plan_release(spec, column_order=tuple(manifest.column_order))
-    plan.check()
-    keys = {step.name: hashlib.sha256(step.name.encode()).hexdigest() for step in plan.steps}
-    store = Store(work / "private", work / "released", spec.dataset)
-    records, ledger = Records(work / "private", spec.dataset), Ledger(work / "ledger.sqlite")
-    plan = replace(plan, request=replace(plan.request, threads=threads))
-    return Run(
-        plan=plan,
-        private=PrivateAccess(_yield_no_rows),
-        keys=keys,
-        name=manifest.run,
-        store=store,
-        records=records,
-        ledger=ledger,
-        noise=_RefusingNoise(),
-    )
 
 
 def _yield_no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:

@@ -70,7 +70,7 @@ from privsyn.server.work_pool import end_lost_runs, end_runs_of_absent_workers, 
 from privsyn.storage.disk import replace_file
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import FlowRun, WorkPool
+    from prefect.client.schemas.objects import FlowRun
 
 
 _OF_THIS_PROCESS = ("unsent", "checked_at", "known", "to_release")
@@ -289,7 +289,12 @@ class AlertService:
         with suppress(ObjectNotFound):  # nothing was deployed yet
             pool = self.client.read_work_pool(POOL)
             if now >= self.started + STARTING:
-                self._check_pool(to, pool)
+                status = str(pool.status.value) if pool.status else ""
+                if status == "READY":
+                    self.memory.worker = "there"
+                elif status == "NOT_READY" and self.memory.worker == "there":
+                    gone = self._deliver(to, alert_without_worker(str(pool.id)))
+                    self.memory.worker = "gone" if gone else "there"
                 for name in end_runs_of_absent_workers(self.client, now):
                     _logger.warning("The run %s had lost its worker and is ended.", name)
 
@@ -315,17 +320,6 @@ class AlertService:
                 self.memory.missed[dataset] = [p for p in missed if p not in made]
                 if not self.memory.missed[dataset]:
                     del self.memory.missed[dataset]
-
-    def _check_pool(self, to: Addressee, pool: WorkPool) -> None:
-        status = str(pool.status.value) if pool.status else ""
-        if status == "READY":
-            self.memory.worker = "there"
-        elif (
-            status == "NOT_READY"
-            and self.memory.worker == "there"
-            and self._deliver(to, alert_without_worker(str(pool.id)))
-        ):
-            self.memory.worker = "gone"
 
     def _judge_end(self, run: FlowRun, to: Addressee) -> bool:
         """Send the alert of an ended run, and note the run in the metrics; return whether nothing is left to send."""

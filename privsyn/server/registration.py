@@ -119,7 +119,12 @@ def _list_others(client: SyncPrefectClient, deployed_ids: set[Any], file: Path, 
 
 def _build_fields(one: WrittenDeployment) -> dict[str, Any]:
     """Run the entry's steps and return the deployment's fields as the server stores them, without schedules."""
+    from prefect.utilities.templating import apply_values
+
     entry, outputs = asyncio.run(_run_steps(one))
+    here = {"prefect.deployments.steps.set_working_directory": {"directory": str(Path.cwd().resolve())}}
+    stated_pull = one.list_steps("pull")
+    pull = [here] if stated_pull is None else stated_pull
     pool, limit = entry.get("work_pool") or {}, entry.get("concurrency_limit")
     options = {k: v for k, v in limit.items() if k != "limit"} if isinstance(limit, Mapping) else {}
     schema = one.flow.parameters.model_dump(exclude_unset=True)
@@ -136,7 +141,7 @@ def _build_fields(one: WrittenDeployment) -> dict[str, Any]:
         "work_pool_name": pool.get("name"),
         "job_variables": pool.get("job_variables") or {},
         "entrypoint": one.entrypoint,
-        "pull_steps": _build_pull_steps(one, outputs),
+        "pull_steps": apply_values(pull, outputs, remove_notset=False),
         "concurrency_limit": limit.get("limit") if isinstance(limit, Mapping) else limit,
         "concurrency_options": options or None,
         "enforce_parameter_schema": entry.get("enforce_parameter_schema", True),
@@ -159,16 +164,6 @@ async def _run_steps(one: WrittenDeployment) -> tuple[dict[str, Any], dict[str, 
     except StepExecutionError as error:
         raise PrivsynError(f"a step of the deployment {one.full_name} failed: {error}", "Correct it") from error
     return apply_values(entry, outputs, skip_prefixes=["ctx."]), outputs
-
-
-def _build_pull_steps(one: WrittenDeployment, outputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the worker's steps before a run; default: change to the current folder."""
-    from prefect.utilities.templating import apply_values
-
-    stated = one.list_steps("pull")
-    here = {"prefect.deployments.steps.set_working_directory": {"directory": str(Path.cwd().resolve())}}
-    steps: Any = apply_values([here] if stated is None else stated, outputs, remove_notset=False)
-    return list(steps)
 
 
 def _list_changes(known: DeploymentResponse, wanted: Mapping[str, Any]) -> list[str]:
