@@ -25,7 +25,6 @@ NoRelations = Literal[
     "no relation was measured: any that the rows show is the public prior's",
     "no two columns were counted together: rows show only how numbers and moments rise together",
 ]
-"""The statements."""
 
 
 def explain_missing_relations(*, prior: bool, trends: bool = False) -> NoRelations:

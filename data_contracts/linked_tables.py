@@ -115,7 +115,6 @@ def name_one_place(table: str) -> str:
 
 
 Tables = Mapping[str, LinkedTable]
-"""The tables of a spec by their names."""
 
 
 def get_above(tables: Tables) -> tuple[str, LinkedTable]:

@@ -26,10 +26,8 @@ MAX_CELLS = 2_000_000
 MEMORY_LIMIT = "Columns with more cells together are never measured: a limit on memory."
 
 MOST_ROUNDS = 9
-"""The most further rounds."""
 
 MOST_AIM_ROUNDS = 16
-"""The most rounds of `aim`."""
 
 
 class Split(FrozenModel):

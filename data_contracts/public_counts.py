@@ -168,10 +168,8 @@ def _explain_missing_group(column: Any, is_repeated: bool, computed: bool) -> st
 
 
 MOST_EARLIER = 20
-"""The most earlier releases."""
 
 RUN = r"^[a-z0-9][a-z0-9_-]{0,80}$"
-"""Pattern of run names."""
 
 
 class EarlierLook(FrozenModel):

@@ -30,7 +30,6 @@ NULLS = ("null", "None")
 CONSTANTS = {"null": None, "None": None, "true": True, "True": True, "false": False, "False": False}
 
 FUNCTIONS = ("abs", "floor", "ceil", "min", "max", "date", "year", "month", "day")
-"""The allowed functions."""
 
 COUNT = "count"
 """The function that counts a person's rows that meet a condition."""

@@ -37,7 +37,6 @@ LEAST_MULTIPLES = 128
 """The least number of a round number's multiples between the bounds, so that every cell has some (public constant)."""
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-"""Prefixes of the English month names."""
 
 _PARTS = {
     "Y": r"(?P<year>[0-9]{4})",

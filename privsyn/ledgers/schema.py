@@ -22,6 +22,20 @@ def _make_chain_table(name: str) -> sa.Table:
     )
 
 
+def _make_history(name: str, *own: sa.schema.SchemaItem, is_indexed: bool = False) -> sa.Table:
+    """Return an append-only table: its rows, of data sets, are numbered and hashed together with the row before."""
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+        sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False, index=is_indexed),
+        *own,
+        sa.Column("created", sa.Text, nullable=False),
+        sa.Column("prev_hash", sa.String(64), nullable=False),
+        sa.Column("hash", sa.String(64), nullable=False),
+    )
+
+
 ledger_table = sa.Table(
     "ledger",
     metadata,
@@ -43,35 +57,24 @@ datasets_table = sa.Table(
 )
 """The lifetime cap of each data set; ``rho`` is exact, "numerator/denominator"."""
 
-entries_table = sa.Table(
+entries_table = _make_history(
     "entries",
-    metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False, index=True),
     sa.Column("run", sa.Text, nullable=False),
     sa.Column("step", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False),
     sa.Column("event", sa.String(10), nullable=False),
     sa.Column("rho", sa.Text, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("prev_hash", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
     sa.CheckConstraint("event IN ('reserve', 'spent', 'abandon', 'cancel')", name="known_event"),
+    is_indexed=True,
 )
 """The history, numbered 1, 2, 3 ..., each entry hashed together with its predecessor."""
 
-periods_table = sa.Table(
+periods_table = _make_history(
     "periods",
-    metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
     sa.Column("period", sa.Text, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
     sa.Column("event", sa.String(10), nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("prev_hash", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
     sa.CheckConstraint("event IN ('begin', 'release')", name="known_period_event"),
     sa.Index(
         "one_release_a_period",
@@ -89,17 +92,11 @@ Created when the first period begins: ledgers of earlier versions lack this tabl
 
 period_chain_table = _make_chain_table("period_chain")
 
-marks_table = sa.Table(
+marks_table = _make_history(
     "marks",
-    metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
     sa.Column("kind", sa.String(10), nullable=False),
     sa.Column("subject", sa.Text, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("prev_hash", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
     sa.CheckConstraint("kind IN ('draw', 'table', 'reason')", name="known_mark"),
     sa.Index(
         "one_draw_a_charge",
@@ -116,15 +113,9 @@ Ledgers of earlier versions get this table and the next with their first mark.
 
 mark_chain_table = _make_chain_table("mark_chain")
 
-refusals_table = sa.Table(
+refusals_table = _make_history(
     "refusals",
-    metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
     sa.Column("period", sa.Text, nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("prev_hash", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
     sa.UniqueConstraint("dataset", "period", name="one_refusal_a_period"),
 )
 """The periods that the budget has refused, each once, chained like the entries.

@@ -35,7 +35,6 @@ FIELDS = (
     *("name", "entrypoint", "description", "version", "tags", "parameters", "work_pool", "schedules", "paused"),
     *("concurrency_limit", "enforce_parameter_schema", "build", "push", "pull"),
 )
-"""Fields of an entry."""
 
 FOLDER = "init.folder"
 DEPLOYMENTS = (

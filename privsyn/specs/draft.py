@@ -50,7 +50,6 @@ from privsyn.storage.table_files import (
 )
 
 DICTIONARY = "draft_spec.dictionary"
-"""The argument that names a dictionary."""
 
 MOST_DECIMALS = 15
 """Largest ``decimals`` of a column of numbers (privsyn/data_contracts/columns)."""
@@ -247,7 +246,6 @@ _UNIT = (
     "# `order: COLUMN` (a year, a date; of members their role), links the rows of a person or household.",
     "unit: TODO",
 )
-"""The lines of ``unit`` for one table."""
 
 
 def write_head(

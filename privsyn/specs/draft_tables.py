@@ -34,7 +34,6 @@ from privsyn.specs.draft import (
 )
 
 CONFIRM = "CONFIRM"
-"""The mark of a guess."""
 
 MOST_ROWS, MOST_MEMBERS = 10, 8
 """Largest number of rows per person, and of members per household, in a draft; chosen without reading rows."""

@@ -20,13 +20,11 @@ from privsyn.specs.advice import implications, numbers
 from privsyn.specs.advice.columns import AdviceColumn, Finding, build_columns
 
 LEAST_ROWS = 100
-"""Smallest number of rows that are searched."""
 
 MOST_COLUMNS = 120
 """Largest number of columns searched, from the first: time grows with the square of their number."""
 
 MOST_FINDINGS = 40
-"""Largest number of relations listed."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MOST_ROWS = 200_000
-"""Largest number of rows searched."""
 
 MOST_DECIMALS = 6
 """Largest number of decimals tried for a stored number."""

@@ -56,7 +56,6 @@ LEAST_SPREAD = 0.05
 """Smallest standard deviation of the logarithm of each factor, with its power."""
 
 MOST_TERMS = 8
-"""Largest number of terms of a sum."""
 
 _FACTORS = (1, 10, 100, 1_000, 10_000, 0.1, 0.01, 0.001, 0.0001, 2, 0.5, 4, 0.25, 7, 12, 24, 52, 60, 365, 703, 1 / 12)
 """Usual factors; a constant near one is rounded to it."""
