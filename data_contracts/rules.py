@@ -270,6 +270,11 @@ def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_RO
         raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
 
 
+def _names_member(part: Node) -> bool:
+    """Return whether a part of an expression is a column of a role's member."""
+    return part.op == "of row" and part.value.row not in NEIGHBOURS
+
+
 def _is_of_every_row(part: Node) -> bool:
     """Return whether a part refers to a row that always exists: the row itself, or the person's first."""
     return part.op == "column" or (part.op == "of row" and part.value.row == "first")
@@ -288,10 +293,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                 _claim_column([name], columns, taken)
                 node = parse_expression(text, types, words)
                 check_texts(node, columns, ("derive", name))
-                if any(
-                    part.op == COUNT or (part.op == "of row" and part.value.row not in NEIGHBOURS)
-                    for part in node.walk()
-                ):
+                if any(part.op == COUNT or _names_member(part) for part in node.walk()):
                     raise FieldError(
                         f"`{text}` follows from a member's role or a count, but a column is derived from its own row, "
                         "or from the previous, next or first one",
