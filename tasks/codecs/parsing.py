@@ -122,7 +122,7 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         return _parse_numbers(array), is_null
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    elif not is_number(kind):
         return np.full(len(array), np.nan), is_null
     as_float = array.cast(pa.float64(), safe=False)
     return np.array(as_float.to_numpy(zero_copy_only=False), dtype=np.float64), is_null
@@ -141,7 +141,8 @@ def to_seconds(
     array = decode_dictionary(source)
     is_null = find_nulls(array)
     if pattern and is_number(array.type):
-        array = _write_digits(array, pattern)
+        array = _to_text(array)
+        array = pc.utf8_lpad(array, count_digits(pattern), "0") if count_digits(pattern) else array  # leading zeros
     kind = array.type
     seconds: NDArray[np.float64]
     if _is_text(array):
@@ -162,12 +163,6 @@ def to_seconds(
 def is_number(type_: Any) -> bool:
     """Return whether an Arrow type is numeric: integer, float or decimal."""
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
-
-
-def _write_digits(array: pa.Array, pattern: str) -> pa.Array:
-    """Return numbers as text; under a pattern of digits alone, with leading zeros."""
-    text = _to_text(array)
-    return pc.utf8_lpad(text, count_digits(pattern), "0") if count_digits(pattern) else text
 
 
 def _to_integers(array: pa.Array) -> NDArray[np.int64]:
