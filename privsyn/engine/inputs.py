@@ -198,7 +198,7 @@ class Inputs:
 
     def sums_beside(self) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of the sums that looks at marginals asked in addition, each once."""
-        return noisy.list_all_sums(*self._read_looks(self.list_looks(LookKind.MARGINALS)))
+        return noisy.list_all_measured(*self._read_looks(self.list_looks(LookKind.MARGINALS)), sums=True)
 
     def all_noisy(self, kind: LookKind) -> tuple[list[Query], list[NDArray[np.int64]]]:
         """Return queries and noisy answers of all looks of this kind, concatenated."""

@@ -111,6 +111,15 @@ def sum_to_one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, 
     return {a: counts[a] for a in domain.attributes}
 
 
+def list_by_attribute(marginals: Iterable[Marginal], domain: Domain) -> dict[str, list[Marginal]]:
+    """Return each attribute's marginals of two or more, in their order; in wide tables these are few among many."""
+    holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
+    for m in marginals:
+        for a in m.attributes if len(m.attributes) > 1 else ():
+            holding[a].append(m)
+    return holding
+
+
 Floats = NDArray[np.float64]
 
 MAX_FITTING_PASSES = 20

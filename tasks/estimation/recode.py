@@ -123,6 +123,11 @@ class AttributeRecode:
         """Number of coarse codes, at least 1."""
         return int(self.coarse[self.kept].max()) + 1
 
+    def sum_codes(self, fine: Floats) -> Floats:
+        """Return the sums of fine counts by coarse code, filtered values last, shape (size + 1,)."""
+        code = np.where(self.kept, self.coarse, self.size)
+        return np.asarray(np.bincount(code, weights=fine, minlength=self.size + 1), dtype=np.float64)
+
     @property
     def noise(self) -> float:
         """Noise variance of a fine count; the mean variance if a public table lowered some of them."""
@@ -551,7 +556,7 @@ def recompress(
         decided = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
         counts = _smooth_inside(decided, pooled[a], total)
         estimate = counts if only_one_ways else pooled[a].estimate
-        recompressed[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
+        recompressed[a] = replace(pooled[a], weight=share_by_counts(pooled[a], counts), estimate=estimate)
     return recompressed
 
 
@@ -564,7 +569,7 @@ def _smooth_inside(decided: AttributeRecode, recode: AttributeRecode, total: flo
     return counts
 
 
-def _weigh_inside(recode: AttributeRecode, counts: Floats) -> Floats:
+def share_by_counts(recode: AttributeRecode, counts: Floats) -> Floats:
     """Return each fine code's share of its code by ``counts``; a code without counts keeps its weights."""
     mass = np.where(recode.kept, counts, 0.0)
     sums = np.bincount(recode.coarse, weights=mass, minlength=recode.size)[recode.coarse]
