@@ -84,13 +84,13 @@ def make_rows_so_far(n: int) -> Step:
         domain, knowledge = build_coarse_domain(recode), request.public.in_codes(recode)
         by_code, sets = set_apart(consistent)
         tied = knowledge.tied | list_attributes(sets)
-        core = synthesize.select_core_marginals(by_code, domain, tied)
+        core, core_domain = synthesize.select_core_marginals(by_code, domain, tied)
         settings = request.synthesis
         settings = settings.vary(oversample=1, seed=score_columns.derive_seed(settings.seed, n))
         number = score_columns.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
-            [*core.marginals, *sets],
-            core.domain,
+            [*core, *sets],
+            core_domain,
             settings,
             number,
             request.threads,

@@ -202,7 +202,8 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
     Exact totals of several columns in rules are refused, except for one pair, since their feasibility is not checked.
     """
     in_rules = list_exact_in_rules(totals, plan)
-    if len(in_rules) > 1 and not (len(in_rules) == 2 and _is_exact_pair(stated, in_rules)):
+    exact_sets = [{*total.columns} for total in stated if total.hold == "exact"]
+    if len(in_rules) > 1 and not (len(in_rules) == 2 and {*in_rules} in exact_sets):
         raise FieldError(
             f"are exact for {' and '.join(map(repr, in_rules))}, which rules also use",
             "Write `hold: close` for all but one, or give one total of both columns",
@@ -217,10 +218,6 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
                 "Correct the totals, or the rules",
                 ("totals",),
             )
-
-
-def _is_exact_pair(stated: Sequence[KnownTotal], columns: Sequence[str]) -> bool:
-    return any(set(total.columns) == set(columns) and total.hold == "exact" for total in stated)
 
 
 def _iterate_cells(

@@ -432,10 +432,8 @@ def estimate_kinds(
         for a, (counts, sigma) in counted.items():
             shares, measured = by_role[a]
             like = _compare_by_kind(a, compositions, drawn, recode, marginals, codes[a])
-            first, second = (
-                _scale(first_kinds @ shares * like),
-                _scale(shares[np.arange(compositions.kinds) // 2] * like),
-            )
+            first = _scale(first_kinds @ shares * like)
+            second = _scale(shares[np.arange(compositions.kinds) // 2] * like)
             relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
             by_attribute[a] = [
                 estimate_pairs(counts[k], sigma, number[k], first[k], second[k], relative, codes[a].ordered)

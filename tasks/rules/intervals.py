@@ -44,6 +44,12 @@ class Interval:
         """Whether every interval is one value."""
         return self.high is self.low
 
+    def map(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Interval:
+        """Return the interval with ``function``, such as a selection or another shape, applied to each array."""
+        low = function(self.low)
+        high = low if self.exact else function(self.high)
+        return Interval(low, high, function(self.null), function(self.present))
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -272,9 +278,7 @@ def read_cells(cells: Any, vocabulary: Mapping[str, int]) -> Interval:
 def place_on_axis(interval: Interval, axis: int, axes: int) -> Interval:
     """Return intervals of shape (cells,) along ``axis`` of a grid with ``axes`` axes."""
     shape = [-1 if i == axis else 1 for i in range(axes)]
-    low = interval.low.reshape(shape)
-    high = low if interval.exact else interval.high.reshape(shape)
-    return Interval(low, high, interval.null.reshape(shape), interval.present.reshape(shape))
+    return interval.map(lambda values: values.reshape(shape))
 
 
 def convert_to_array(interval: Interval, kind: pa.DataType, texts: pa.Array, rows: int) -> pa.Array:
@@ -360,14 +364,6 @@ def _subtract(a: Interval, b: Interval) -> Interval:
     return add(a, negate(b))
 
 
-def _count_days(a: Interval, b: Interval) -> Interval:
-    return apply_monotone(lambda x: x / DAY, _subtract(a, b))
-
-
-def _add_days(moment: Interval, days: Interval) -> Interval:
-    return add(moment, apply_monotone(lambda x: x * DAY, days))
-
-
 def _to_dates(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
     return np.clip(np.floor(seconds / DAY), -1e6, 3e6).astype("datetime64[D]")
 
@@ -416,8 +412,8 @@ _OPERATIONS: dict[str, Callable[..., Interval]] = {
     "ceil": lambda a: apply_monotone(np.ceil, a),
     "min": lambda a, b: take_extreme(np.minimum, a, b),
     "max": lambda a, b: take_extreme(np.maximum, a, b),
-    "days": _count_days,
-    "later": _add_days,
+    "days": lambda a, b: apply_monotone(lambda x: x / DAY, _subtract(a, b)),
+    "later": lambda moment, days: add(moment, apply_monotone(lambda x: x * DAY, days)),
     "year": lambda a: apply_monotone(_get_year, a),
     "month": _bound_cyclic(_get_month, "Y", 12.0),
     "day": _bound_cyclic(_get_day, "M", 31.0),

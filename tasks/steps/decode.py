@@ -221,7 +221,9 @@ def decode(
     compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]
 
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
-        common = _list_common_places(coarse, plan.together, rng)
+        common: dict[str, Floats] = {}
+        for group in plan.together:  # the attributes of one group share one draw of positions inside codes
+            common |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
         if model is not None:
             common = model.draw(coarse, rng) | common
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
@@ -266,19 +268,6 @@ def _redraw_columns(
         for c in plan.codecs
     }
     return plan.decode(codes, rng)
-
-
-def _list_common_places(
-    coarse: Mapping[str, NDArray[Any]], together: Sequence[Sequence[str]], rng: np.random.Generator
-) -> dict[str, NDArray[np.float64]]:
-    """Return each value's position inside its code, shape (rows,), for every attribute of a group.
-
-    The attributes of one group share one draw.
-    """
-    places: dict[str, NDArray[np.float64]] = {}
-    for group in together:
-        places |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
-    return places
 
 
 def seed_generator(seed: int) -> np.random.Generator:

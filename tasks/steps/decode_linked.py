@@ -20,6 +20,7 @@ from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.kernels.counting import build_code_batch
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.rules.repair import Mending, repair_persons, repair_rows
@@ -55,8 +56,7 @@ def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -
         panel.order: linked.step - low,
         panel.rows: linked.drawn,
     }
-    arrays = [(columns | linked.fine)[f.name].astype(f.type.to_pandas_dtype()) for f in schema]
-    return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays], schema=schema)
+    return build_code_batch(schema, ((columns | linked.fine)[name] for name in schema.names))
 
 
 def build_linked_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
@@ -273,10 +273,12 @@ class _Decoder:
         columns = repair_persons(
             codes, self._compute_persons(columns, self._first), self._first, rules, mending, self._rng
         )
-        broken = self._find_broken(columns, self._first)
-        return self._replace_persons(columns, np.unique(self._number[broken])) if broken.any() else columns
+        broken = rules.find_broken(columns, self._first)
+        return self._replace_persons(columns, rules, np.unique(self._number[broken])) if broken.any() else columns
 
-    def _replace_persons(self, columns: dict[str, pa.Array], broken: NDArray[np.int64]) -> dict[str, pa.Array]:
+    def _replace_persons(
+        self, columns: dict[str, pa.Array], rules: CompiledRules, broken: NDArray[np.int64]
+    ) -> dict[str, pa.Array]:
         """Return the rows with each ``broken`` person replaced by another, or dropped.
 
         The donor has as many rows and breaks no rule, with the given parent values of this place too.
@@ -294,7 +296,7 @@ class _Decoder:
             if not self._above:
                 return replaced
             number = self._number[remaining]
-            broken = np.unique(number[self._find_broken(replaced, self._first[remaining])])
+            broken = np.unique(number[rules.find_broken(replaced, self._first[remaining])])
             if not len(broken):
                 return replaced
         source[broken] = -1
@@ -313,14 +315,6 @@ class _Decoder:
         stay = {self._panel.person: columns[self._panel.person], **self._above}
         taken |= {name: array.take(pa.array(remaining)) for name, array in stay.items()}
         return self._compute_persons(taken, self._first[remaining]) if self._above else taken, remaining
-
-    def _find_broken(self, columns: Mapping[str, pa.Array], first: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows break a rule within or across rows; ``first``: where a person begins."""
-        rules = self._plan.rules
-        if rules is None:
-            return np.zeros(len(first), bool)
-        broken = rules.find_broken_rows(columns).any(axis=0) | rules.find_broken_persons(columns, first).any(axis=0)
-        return np.asarray(broken)
 
     def _repair_rows(
         self, codes: dict[str, NDArray[Any]], columns: dict[str, pa.Array], rules: CompiledRules

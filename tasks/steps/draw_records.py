@@ -297,16 +297,9 @@ def _find_telling_pair(
     attribute: str, parent_codes: Mapping[str, Codes], relations: Sequence[Marginal]
 ) -> Marginal | None:
     """Return the attribute's measured pair with the most informative parent attribute, or None."""
-    pairs: list[tuple[float, Marginal]] = []
-    for m in relations:
-        if attribute in m.attributes:
-            pairs += [
-                (_measure_information(pair.counts), pair)
-                for other in m.attributes
-                if other in parent_codes
-                for pair in [m.project((other, attribute))]
-            ]
-    return max(pairs, key=lambda scored: scored[0])[1] if pairs else None
+    measured = [m for m in relations if attribute in m.attributes]
+    pairs = [m.project((other, attribute)) for m in measured for other in m.attributes if other in parent_codes]
+    return max(pairs, key=lambda pair: _measure_information(pair.counts), default=None)
 
 
 def _measure_information(counts: Floats) -> float:

@@ -479,10 +479,7 @@ def count_residuals(
     """
     cliques = [q.attributes for q in queries]
     scale = max(total, 0.0) / max(synthetic.rows, 1)
-    counted, so_far = (
-        rows.counts(cliques, threads=threads),
-        synthetic.counts(cliques, threads=threads),
-    )
+    counted, so_far = (table.counts(cliques, threads=threads) for table in (rows, synthetic))
     for counts, reference in zip(counted, so_far, strict=True):
         wanted = np.rint(np.ldexp(reference * scale, FRACTION_BITS)).astype(np.int64)
         yield np.array([compute_l1_distance(counts, wanted)], dtype=np.int64)
