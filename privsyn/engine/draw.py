@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.encoded_parts import EncodedParts
 from privsyn.counting.engine import Make, Partition, RowWork, list_parts
+from privsyn.counting.private_parts import encode_part
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.linked_tables import list_described_columns
 from privsyn.data_contracts.presets import find_open_values
@@ -169,7 +169,7 @@ def _encode_parts(source: Source, encoding: EncodingPlan, with_numbers: bool) ->
         return None
     files = [file.absolute() for file in source.files if isinstance(file, Path)]
     parts = list_parts(files) if len(files) == len(source.files) else []
-    return (EncodedParts(source.read, encoding, with_numbers).make, parts) if parts else None
+    return (partial(encode_part, source.read, encoding, with_numbers), parts) if parts else None
 
 
 def _is_unchanged(source: Source, store: Store, fingerprint: str) -> bool:

@@ -214,6 +214,15 @@ class Inputs:
         """Return the compressed domain."""
         return build_coarse_domain(self.recode())
 
+    def noisy_counts(self, stage: str) -> list[tuple[Query, NDArray[np.float64]]]:
+        """Return the queries of an earlier release step, each with its noisy answer as floats."""
+        return [(query, answer.astype(np.float64)) for query, answer in zip(*self.noisy(stage), strict=True)]
+
+    def noisy_scores(self, stage: str) -> tuple[list[Query], list[float]]:
+        """Return the queries of an earlier release step, and their noisy answers of one number each."""
+        queries, answers = self.noisy(stage)
+        return queries, [float(answer[0]) for answer in answers]
+
     def noisy(self, stage: str) -> tuple[list[Query], list[NDArray[np.int64]]]:
         """Return queries and noisy answers of an earlier release step."""
         queries = noisy.read_receipts(self.table(f"{stage}.receipts"))

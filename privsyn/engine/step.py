@@ -35,7 +35,7 @@ from privsyn.data_contracts.columns import DatetimeColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import TableContract
+from privsyn.data_contracts.tables import TableContract, ValueRange
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.tasks.codecs import EncodingPlan
@@ -137,9 +137,17 @@ class RowStream:
         profile = partial(tables.make_code_profile, domain=domain, nullable=True)
         return cls(tables.build_code_schema(domain, nullable=True), batches, profile)
 
-    def read(self, files: Sequence[PartFile]) -> RowStream:
+    @classmethod
+    def of_values(
+        cls, batches: Batches, schema: pa.Schema, ranges: Mapping[str, ValueRange], parts: tuple[int, ...] = ()
+    ) -> RowStream:
+        """Return a table of values; ``ranges``: column -> its possible values."""
+        return cls(schema, batches, partial(tables.make_value_profile, ranges=ranges), parts)
+
+    def read(self, files: Iterable[PartFile]) -> RowStream:
         """Return this table with the rows of its finished parts."""
-        return replace(self, batches=read_parts(files), made=tuple(files))
+        made = tuple(files)
+        return replace(self, batches=read_parts(made), made=made)
 
     def make(self, work: RowWork, make: Make, tasks: Sequence[Any], threads: int, progress: Progress) -> RowStream:
         """Return this table, made task by task: as a stream if there is one task, else in files."""

@@ -26,8 +26,7 @@ from privsyn.tasks.synthesis import shards
 
 def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
     """Return pair -> noisy score."""
-    queries, answers = inputs.noisy(SCORES.name)
-    return {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
+    return {(q.attributes[0], q.attributes[1]): y for q, y in zip(*inputs.noisy_scores(SCORES.name), strict=True)}
 
 
 def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:

@@ -310,8 +310,8 @@ def decode_rows(request: Request, inputs: Inputs, progress: Progress, codes: str
     parts = synthetic_parts.DecodedParts(recode, encoding, order, exact, related, asked_pairs)
     tasks = synthetic_parts.list_shard_rows(inputs.work, inputs.stored(codes), domain, request.spec.mechanism.synthesis)
     ranges = encoding.ranges()
-    profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
-    stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
+    schema = decode.build_decoded_schema(encoding, order)
+    stream = RowStream.of_values((), schema, {name: ranges[name] for name in order})
     return {"synthetic": stream.make(inputs.work, parts.make, tasks, request.threads, progress)}
 
 

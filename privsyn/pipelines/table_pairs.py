@@ -218,8 +218,7 @@ def _build_drawing_step(whole_request: Request, child: str) -> Step:
         by_code, sets = read_consistent(request, inputs)
         consistent = [*by_code, *sets]
         number, codes = draw_records.encode_above(_iterate_above(spec, child, inputs), request.encoding, recode)
-        noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
-        chosen = draw_records.choose_above(codes, noisy, consistent, seed)
+        chosen = draw_records.choose_above(codes, inputs.noisy_counts("measure_without_rows"), consistent, seed)
         codes = {a: np.ascontiguousarray(code[chosen]) for a, code in codes.items()}
         records = draw_records.draw_records(codes, consistent, domain, seed, request.threads)
         of_numbers = Domain.of({ABOVE: MOST_PERSONS})
@@ -233,12 +232,7 @@ def _build_drawing_step(whole_request: Request, child: str) -> Step:
         name="draw_records",
         title="Draw records",
         kind=StepKind.POSTPROCESS,
-        inputs=(
-            MARGINALS,
-            RECODE,
-            *list_released_tables("measure_without_rows"),
-            *_list_tables_above(spec, child),
-        ),
+        inputs=(MARGINALS, RECODE, *list_released_tables("measure_without_rows"), *_list_tables_above(spec, child)),
         may_read=BESIDE_CONSISTENT,
         outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
         fields=("mechanism.synthesis.seed",),
@@ -264,21 +258,14 @@ def _build_decoding_step(whole_request: Request, child: str) -> Step:
                 number = pa.array(above[np.asarray(batch.column(key)) - 1], pa.int64())
                 yield batch.set_column(batch.schema.get_field_index(key), batch.schema.field(key), number)
 
-        ranges = plan.list_table_ranges(order)
-        profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-        return {"synthetic": RowStream(build_linked_schema(plan, order), rows(), profile)}
+        schema, ranges = build_linked_schema(plan, order), plan.list_table_ranges(order)
+        return {"synthetic": RowStream.of_values(rows(), schema, ranges)}
 
     return Step(
         name="decode",
         title="Decode",
         kind=StepKind.POSTPROCESS,
-        inputs=(
-            panel.LINKED,
-            NUMBERS,
-            RECODE,
-            *REFINED,
-            *(_list_tables_above(spec, child) if ruled else ()),
-        ),
+        inputs=(panel.LINKED, NUMBERS, RECODE, *REFINED, *(_list_tables_above(spec, child) if ruled else ())),
         outputs={"synthetic": tables.SYNTHETIC},
         fields=panel.DECODE.fields,
         settings=lambda r: {"order": list(r.spec.tables[child].columns)},

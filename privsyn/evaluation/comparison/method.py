@@ -371,7 +371,7 @@ def run_steps(
 class CodeEncoding:
     """What steps ask of an encoding where rows come as codes: the domain and its public bins.
 
-    ``codecs``, ``differences``, ``on_ladder``, ``uncut``: none, as no column is read or cut, and no two are compared.
+    ``codecs`` and the next four: none, as no column is read, cut or counted by value, and no two are compared.
     """
 
     domain: Domain
@@ -379,6 +379,7 @@ class CodeEncoding:
     codecs: tuple[()] = ()
     differences: tuple[()] = ()
     on_ladder: tuple[()] = ()
+    wide_celled: tuple[()] = ()
     uncut: None = None
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
