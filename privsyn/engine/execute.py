@@ -212,10 +212,6 @@ class Run:
             for s in self.release_steps
         )
 
-    def lost_step(self) -> str | None:
-        """Return the first release step whose noise was paid for but whose table is missing or changed."""
-        return next((step.name for step in self.list_lost_steps()), None)
-
     def list_lost_steps(self) -> list[ReleaseStep]:
         """Return the release steps whose noise was paid for but whose tables are missing or changed."""
         states = self.ledger.states(self.dataset)

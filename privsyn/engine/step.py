@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -454,15 +454,8 @@ def repeat(step: ReleaseStep, n: int, files: Mapping[str, PublishedFile]) -> Rel
 Outputs = TypeVar("Outputs")
 
 
-class RunStep(Protocol[Outputs]):
-    """Run one step on its producers' results, by their names, and return its own result."""
-
-    def __call__(self, step: Step, inputs: Mapping[str, Outputs]) -> Outputs:
-        """Return the step's result."""
-
-
-def run_steps(steps: Iterable[Step], run: RunStep[Outputs]) -> dict[str, Outputs]:
-    """Run every step in order; returns step name -> its result.
+def run_steps(steps: Iterable[Step], run: Callable[[Step, Mapping[str, Outputs]], Outputs]) -> dict[str, Outputs]:
+    """Run every step in order on the results of its producers, by their names; returns step name -> its own result.
 
     Raises LookupError for an input that no step made.
     """
