@@ -123,10 +123,7 @@ class DecodedParts:
 
 
 def make_core_parts(
-    work: RowWork,
-    parts: CoreParts,
-    planned: Sequence[Shard],
-    progress: synthesize.Progress = lambda done, total: None,
+    work: RowWork, parts: CoreParts, planned: Sequence[Shard], progress: synthesize.Progress = lambda done, total: None
 ) -> list[PartFile]:
     """Return the files of the shards: each is made alone, then shards are refined to reduce the joint residuals.
 

@@ -402,13 +402,7 @@ class Run:
 
     def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[ContractVerdict] = ()) -> StepRefs:
         return write_outputs(
-            step,
-            outputs,
-            self.keys[step.name],
-            self.store,
-            self.records,
-            validate=self.validate,
-            verdicts=verdicts,
+            step, outputs, self.keys[step.name], self.store, self.records, validate=self.validate, verdicts=verdicts
         )
 
     def _read_recorded(self, step: Step) -> StepRefs | None:

@@ -83,10 +83,7 @@ class Inputs:
     """
 
     def __init__(
-        self,
-        read: Mapping[str, Callable[[], Any]],
-        private: PrivateAccess | None = None,
-        work: RowWork | None = None,
+        self, read: Mapping[str, Callable[[], Any]], private: PrivateAccess | None = None, work: RowWork | None = None
     ) -> None:
         self._read, self._private, self.work = dict(read), private, work or RowWork()
         self._recode: Recode | None = None

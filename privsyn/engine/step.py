@@ -43,6 +43,7 @@ from privsyn.tasks.codecs.encode_rows import build_number_domain
 from privsyn.tasks.kernels.blocks import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.steps.decode import build_released_schema
 
 ENCODED_COLUMNS, DECODED_COLUMNS = "columns as they are encoded", "columns as they are decoded"
 COLUMN_ORDER, ENCODED_ORDER = "the order of columns", "the order of columns that are read"
@@ -138,11 +139,9 @@ class RowStream:
         return cls(tables.build_code_schema(domain, nullable=True), batches, profile)
 
     @classmethod
-    def of_values(
-        cls, batches: Batches, schema: pa.Schema, ranges: Mapping[str, ValueRange], parts: tuple[int, ...] = ()
-    ) -> RowStream:
-        """Return a table of values; ``ranges``: column -> its possible values."""
-        return cls(schema, batches, partial(tables.make_value_profile, ranges=ranges), parts)
+    def of_values(cls, batches: Batches, ranges: Mapping[str, ValueRange], parts: tuple[int, ...] = ()) -> RowStream:
+        """Return a table of released values; ``ranges``: column, in order -> its possible values."""
+        return cls(build_released_schema(ranges), batches, partial(tables.make_value_profile, ranges=ranges), parts)
 
     def read(self, files: Iterable[PartFile]) -> RowStream:
         """Return this table with the rows of its finished parts."""

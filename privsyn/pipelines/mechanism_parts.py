@@ -81,13 +81,7 @@ DrawRows = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]
 
 
 def build_drawing_step(
-    *,
-    name: str,
-    title: str,
-    draw: DrawRows,
-    fields: tuple[str, ...],
-    reads: tuple[KnowledgePart, ...] = (),
-    words: str,
+    *, name: str, title: str, draw: DrawRows, fields: tuple[str, ...], reads: tuple[KnowledgePart, ...] = (), words: str
 ) -> Step:
     """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from the measurements."""
 

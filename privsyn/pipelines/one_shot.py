@@ -22,13 +22,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step, connect, fund
-from privsyn.pipelines.added_looks import (
-    TREND_SCORES,
-    TRENDS,
-    VALUE_STEPS,
-    ask_unclear_trends,
-    explain_by_trends,
-)
+from privsyn.pipelines.added_looks import TREND_SCORES, TRENDS, VALUE_STEPS, ask_unclear_trends, explain_by_trends
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
@@ -156,9 +150,7 @@ SCORES = ReleaseStep(
     plan=_plan_scores,
     exact=_score_exactly,
     look=LookDescription(
-        counted="how strongly each pair of columns is related",
-        reason=_explain_score_sensitivity,
-        noise_of="a score",
+        counted="how strongly each pair of columns is related", reason=_explain_score_sensitivity, noise_of="a score"
     ),
     rows=RECODED,
     padded=True,

@@ -57,7 +57,7 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transitions import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import encode, measure_marginals
-from privsyn.tasks.steps.decode_linked import build_linked_domain, build_linked_schema, decode_linked, linked_to_arrow
+from privsyn.tasks.steps.decode_linked import build_linked_domain, decode_linked, linked_to_arrow
 from privsyn.tasks.synthesis import shards
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
     batches_without_rows = draw_records.make_without_rows(
         inputs.batches("link_rows.linked"), plan, recode, noisy, order, above, seed, scale
     )
-    schema, ranges = draw_records.build_schema(plan, order, above), draw_records.list_ranges(plan, order, above)
-    return {"without_rows": RowStream.of_values(batches_without_rows, schema, ranges)}
+    return {"without_rows": RowStream.of_values(batches_without_rows, draw_records.list_ranges(plan, order, above))}
 
 
 MAKE_WITHOUT_ROWS = Step(
@@ -461,8 +460,7 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
     sizes = shards.compute_open_part_rows(parts)  # persons who break a rule may be left out
-    schema, ranges = build_linked_schema(plan, order), plan.list_table_ranges(order)
-    return {"synthetic": RowStream.of_values(rows, schema, ranges, sizes)}
+    return {"synthetic": RowStream.of_values(rows, plan.list_table_ranges(order), sizes)}
 
 
 DECODE = Step(

@@ -43,11 +43,7 @@ from privsyn.tasks.steps import measure_marginals
 RUNG_COUNTS, CHOOSE = "rung_counts", "choose_cells"
 CUTS, FINER = f"{CHOOSE}.cuts", "encode_finer"
 
-NUMBERS_OF = {
-    "encoded_rows": "numbers",
-    "rows_of_persons": "numbers_of_rows",
-    "without_rows": "numbers_without_rows",
-}
+NUMBERS_OF = {"encoded_rows": "numbers", "rows_of_persons": "numbers_of_rows", "without_rows": "numbers_without_rows"}
 """Table of codes that *encode* makes -> table of numbers of the same rows."""
 
 NO_RUNG_COUNTS = {

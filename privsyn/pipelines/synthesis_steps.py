@@ -45,7 +45,7 @@ from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.knowledge import prior_pairs, totals
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import decode, make_consistent, synthesize
+from privsyn.tasks.steps import make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 from privsyn.tasks.synthesis.implied_pairs import choose_strongest
 
@@ -309,9 +309,7 @@ def decode_rows(request: Request, inputs: Inputs, progress: Progress, codes: str
     asked_pairs = request.list_asked_pairs(domain.attributes) if related else None
     parts = synthetic_parts.DecodedParts(recode, encoding, order, exact, related, asked_pairs)
     tasks = synthetic_parts.list_shard_rows(inputs.work, inputs.stored(codes), domain, request.spec.mechanism.synthesis)
-    ranges = encoding.ranges()
-    schema = decode.build_decoded_schema(encoding, order)
-    stream = RowStream.of_values((), schema, {name: ranges[name] for name in order})
+    stream = RowStream.of_values((), encoding.list_table_ranges(order))
     return {"synthetic": stream.make(inputs.work, parts.make, tasks, request.threads, progress)}
 
 

@@ -48,7 +48,7 @@ from privsyn.pipelines.synthesis_steps import (
 from privsyn.tasks.estimation.smooth_counts import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows, read_values_above
-from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
+from privsyn.tasks.steps.decode_linked import decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
 WITH_ROWS, WITHOUT_ROWS, OF_ROWS = "first.synthetic", "none.without_rows", "upper.synthetic"
@@ -258,8 +258,7 @@ def _build_decoding_step(whole_request: Request, child: str) -> Step:
                 number = pa.array(above[np.asarray(batch.column(key)) - 1], pa.int64())
                 yield batch.set_column(batch.schema.get_field_index(key), batch.schema.field(key), number)
 
-        schema, ranges = build_linked_schema(plan, order), plan.list_table_ranges(order)
-        return {"synthetic": RowStream.of_values(rows(), schema, ranges)}
+        return {"synthetic": RowStream.of_values(rows(), plan.list_table_ranges(order))}
 
     return Step(
         name="decode",

@@ -284,10 +284,7 @@ def drop_unlisted(recode: Recode, binning: Binning, settings: Compression) -> Re
 
 
 def with_one_ways(
-    recode: Recode,
-    answers: Mapping[str, NDArray[Any]],
-    sigmas: Mapping[str, float],
-    binning: Binning,
+    recode: Recode, answers: Mapping[str, NDArray[Any]], sigmas: Mapping[str, float], binning: Binning
 ) -> Recode:
     """Return the same codes with new noisy one-ways, for simulations.
 
@@ -307,10 +304,7 @@ def with_one_ways(
 
 
 def pool_one_ways(
-    recode: Recode,
-    queries: Sequence[Query],
-    answers: Sequence[NDArray[Any]],
-    binning: Binning,
+    recode: Recode, queries: Sequence[Query], answers: Sequence[NDArray[Any]], binning: Binning
 ) -> Recode:
     """Return the recode with later noisy one-ways on fine codes pooled in by inverse variance; skips larger queries.
 
@@ -530,12 +524,7 @@ def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: floa
     return first
 
 
-def recompress(
-    pooled: Recode,
-    queries: Sequence[Query],
-    binning: Binning,
-    settings: Compression,
-) -> Recode:
+def recompress(pooled: Recode, queries: Sequence[Query], binning: Binning, settings: Compression) -> Recode:
     """Return the recode with fine weights by a new compression of all one-ways, for attributes measured again.
 
     Not in the paper.  Codes stay, since rows were recoded by the first look; but a value that was low in that look's

@@ -363,10 +363,8 @@ def _list_across(public: PublicKnowledge) -> frozenset[int]:
 
 
 def _describe_scored(public: PublicKnowledge) -> dict[str, Any]:
-    focus = public.spec.focus
-    if focus is None:
-        return {}
-    return {"scored_more": list(focus.columns)} if public.spec.scores_focus_more else {}
+    focus, more = public.spec.focus, public.spec.scores_focus_more
+    return {"scored_more": list(focus.columns)} if more and focus is not None else {}
 
 
 def _describe_near(public: PublicKnowledge) -> dict[str, Any]:

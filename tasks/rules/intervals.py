@@ -63,12 +63,6 @@ class Truth:
 NO, YES = np.array(False), np.array(True)
 
 
-def make_constant(value: float) -> Interval:
-    """Return an interval of one value everywhere."""
-    only = np.array(value, np.float64)
-    return Interval(only, only, NO, YES)
-
-
 def make_row_intervals(values: Floats, null: Bools) -> Interval:
     """Return one value per row, or null where the mask ``null`` is set."""
     filled = np.where(null, 0.0, values)
@@ -220,22 +214,12 @@ def conjoin(a: Truth, b: Truth) -> Truth:
     return Truth(a.true & b.true, a.false | b.false, unknown)
 
 
-def disjoin(a: Truth, b: Truth) -> Truth:
-    """Return a or b."""
-    return negate_truth(conjoin(negate_truth(a), negate_truth(b)))
-
-
 def convert_truth_to_number(truth: Truth) -> Interval:
     """Return a truth as the numbers 0 and 1."""
     present = truth.true | truth.false
     low = np.where(truth.false, 0.0, 1.0)
     high = low if not (truth.true & truth.false).any() else np.where(truth.true, 1.0, 0.0)
     return Interval(low, high, truth.unknown, present)
-
-
-def convert_number_to_truth(interval: Interval) -> Truth:
-    """Return the numbers 0 and 1 as a truth."""
-    return Truth((interval.high >= 1) & interval.present, (interval.low <= 0) & interval.present, interval.null)
 
 
 def read_rows(array: pa.Array, vocabulary: Mapping[str, int]) -> Interval:
@@ -319,7 +303,8 @@ def evaluate_condition(node: Node, resolve: Resolve, vocabulary: Mapping[str, in
         case "and":
             return conjoin(*(evaluate_condition(a, resolve, vocabulary) for a in node.args))
         case "or":
-            return disjoin(*(evaluate_condition(a, resolve, vocabulary) for a in node.args))
+            neither = conjoin(*(negate_truth(evaluate_condition(a, resolve, vocabulary)) for a in node.args))
+            return negate_truth(neither)
         case "not":
             return negate_truth(evaluate_condition(node.args[0], resolve, vocabulary))
         case "is null":
@@ -329,7 +314,8 @@ def evaluate_condition(node: Node, resolve: Resolve, vocabulary: Mapping[str, in
             return test_among(evaluate_expression(node.args[0], resolve, vocabulary), numbers)
         case "<" | "<=" | ">" | ">=" | "==" | "!=":
             return compare(node.op, *(evaluate_expression(a, resolve, vocabulary) for a in node.args))
-    return convert_number_to_truth(evaluate_expression(node, resolve, vocabulary))
+    number = evaluate_expression(node, resolve, vocabulary)  # 0 or 1
+    return Truth((number.high >= 1) & number.present, (number.low <= 0) & number.present, number.null)
 
 
 def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, int]) -> Interval:
@@ -339,7 +325,8 @@ def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, i
     if node.op in ("of row", COUNT):
         return resolve(node)
     if node.op == "constant":
-        return make_constant(_parse_number(node.value, vocabulary))
+        only = np.array(_parse_number(node.value, vocabulary), np.float64)
+        return Interval(only, only, NO, YES)
     if node.op == "null":
         return NULL
     if node.op == "as stored":

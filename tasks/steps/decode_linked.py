@@ -24,7 +24,7 @@ from privsyn.tasks.kernels.counting import build_code_batch
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.rules.repair import Mending, repair_persons, repair_rows
-from privsyn.tasks.steps.decode import as_released, build_released_schema, seed_generator
+from privsyn.tasks.steps.decode import build_released_batch, seed_generator
 
 if TYPE_CHECKING:
     from privsyn.tasks.panels.link_rows import LinkedRows  # its module loads compiled code
@@ -59,11 +59,6 @@ def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -
     return build_code_batch(schema, ((columns | linked.fine)[name] for name in schema.names))
 
 
-def build_linked_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
-    """Return the names, types and nullability of the synthetic table, from the public spec alone."""
-    return build_released_schema(ranges := plan.list_table_ranges(column_order), list(ranges))
-
-
 def decode_linked(
     batches: Iterable[pa.RecordBatch],
     plan: EncodingPlan,
@@ -71,7 +66,7 @@ def decode_linked(
     seed: int,
     parent_values: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person, in order.
+    """Yield the synthetic table as batches of :func:`build_released_batch`, person by person, in order.
 
     ``batches``: linked rows; ``parent_values``: existing values of constant columns, shape (persons,), with which rows
     must keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule of
@@ -81,11 +76,8 @@ def decode_linked(
     """
     rng = seed_generator(seed)
     ranges = plan.list_table_ranges(column_order)
-    schema = build_linked_schema(plan, column_order)
     for batch in _iterate_whole_persons(batches, plan.get_order()[0]):
-        columns = _Decoder(plan, batch, rng, parent_values).decode()
-        arrays = [as_released(columns[name], ranges[name]) for name in ranges]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield build_released_batch(_Decoder(plan, batch, rng, parent_values).decode(), ranges)
 
 
 REDRAWS = 16

@@ -36,7 +36,7 @@ from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.panels.rows_above import Numbered
 from privsyn.tasks.panels.transitions import project_to_sum
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.steps.decode import as_released, build_released_schema
+from privsyn.tasks.steps.decode import build_released_batch
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -64,12 +64,6 @@ def list_ranges(
     return {name: ranges[name] for name in column_order if name in parent_columns}
 
 
-def build_schema(plan: EncodingPlan, column_order: Sequence[str], parent_columns: Collection[str]) -> pa.Schema:
-    """Return the names, types and nullability of the rows, from the public spec alone."""
-    ranges = list_ranges(plan, column_order, parent_columns)
-    return build_released_schema(ranges, list(ranges))
-
-
 def make_without_rows(
     linked: Iterable[pa.RecordBatch],
     plan: EncodingPlan,
@@ -90,12 +84,9 @@ def make_without_rows(
     expected, weights = _weigh(persons, recode, noisy)
     remaining = round(expected * scale) if len(weights) else 0
     drawing = _Drawing(plan, parent_columns, persons, weights, rng)
-    schema = build_released_schema(ranges, list(ranges))
     while remaining > 0:
         rows = min(remaining, BATCH_ROWS)
-        columns = drawing.draw(rows)
-        arrays = [as_released(columns[name], domain) for name, domain in ranges.items()]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield build_released_batch(drawing.draw(rows), ranges)
         remaining -= rows
 
 
@@ -227,10 +218,7 @@ def encode_above(
 
 
 def choose_above(
-    parent_codes: Mapping[str, Codes],
-    noisy: Sequence[tuple[Query, Floats]],
-    marginals: Sequence[Marginal],
-    seed: int,
+    parent_codes: Mapping[str, Codes], noisy: Sequence[tuple[Query, Floats]], marginals: Sequence[Marginal], seed: int
 ) -> NDArray[np.bool_]:
     """Return which parent rows have child rows, shape (parent rows,).
 

@@ -325,10 +325,7 @@ def weigh_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Selec
 
 
 def weigh(
-    cliques: Sequence[Clique],
-    domain: Domain,
-    fine: Domain,
-    weights: Mapping[tuple[str, str], float] | None,
+    cliques: Sequence[Clique], domain: Domain, fine: Domain, weights: Mapping[tuple[str, str], float] | None
 ) -> dict[Clique, float]:
     """Return every clique to measure, in order, with its weight in the third stage's budget.
 

@@ -334,11 +334,7 @@ def select_core_marginals(
 
 
 def append_attributes(
-    core: CodeTable,
-    marginals: Sequence[Marginal],
-    domain: Domain,
-    seed: int,
-    tied: AbstractSet[str] = frozenset(),
+    core: CodeTable, marginals: Sequence[Marginal], domain: Domain, seed: int, tied: AbstractSet[str] = frozenset()
 ) -> CodeTable:
     """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
 

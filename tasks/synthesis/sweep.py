@@ -438,12 +438,7 @@ _TREE, _SETTLE = 4, 14  # purposes of random streams, used by no other method
 
 
 def start_settled(
-    marginals: Sequence[Marginal],
-    domain: Domain,
-    settings: Synthesis,
-    rows: int,
-    threads: int,
-    zeros: KnownZeros,
+    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[np.ndarray]:
     """Return columns of ``rows`` codes over ``domain``, in its order.
 

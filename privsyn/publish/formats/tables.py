@@ -255,7 +255,7 @@ def _to_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _write(folder: Path, table: str, ranges: Mapping[str, ValueRange], parts: Iterable[Mapping[str, pa.Array]]) -> None:
-    path, schema = folder / name_linked_file(table), build_released_schema(ranges, list(ranges))
+    path, schema = folder / name_linked_file(table), build_released_schema(ranges)
     with translate_os_errors(path), _open(path, schema) as file:
         for columns in parts:
             file.write_batch(pa.RecordBatch.from_pydict({name: columns[name] for name in ranges}).cast(schema))
