@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
+from privsyn.counting.encoded_parts import encode_part
 from privsyn.counting.engine import Make, Partition, RowWork, list_parts
-from privsyn.counting.private_parts import encode_part
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.linked_tables import list_described_columns
 from privsyn.data_contracts.presets import find_open_values

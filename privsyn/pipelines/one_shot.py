@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.counting.engine import list_parts
-from privsyn.counting.private_parts import recode_part
+from privsyn.counting.recoded_parts import recode_part
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn

@@ -417,12 +417,8 @@ def recode_from_table(table: pa.Table) -> Recode:
 
 def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
     """Return the stage-1 one-ways on coarse codes and the noise variance of each cell, without filtered codes."""
-    marginals, variances = [], []
-    for attribute, r in recode.items():
-        code = r.coarse[r.kept]
-        marginals.append(Marginal((attribute,), np.bincount(code, weights=r.estimate[r.kept], minlength=r.size)))
-        variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size).astype(np.float64))
-    return marginals, variances
+    marginals = [Marginal((a,), r.sum_codes(r.estimate)[:-1]) for a, r in recode.items()]
+    return marginals, [r.sum_codes(r.variance)[:-1] for r in recode.values()]
 
 
 def map_coarse_one_ways(recode: Recode) -> dict[str, tuple[Floats, Floats]]:

@@ -1,4 +1,4 @@
-"""Encode one part of the private table, a range of row groups, or recode one part of the encoded table.
+"""Encode one part of the private table, a range of row groups.
 
 Every row is encoded by itself, so a part equals the same rows of a table encoded at once.  The files of parts are as
 private as the rows: only workers of the private zone make the files.
@@ -13,10 +13,8 @@ import pyarrow as pa
 from privsyn.counting.engine import Made, Partition
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.file_source import read_parquet
-from privsyn.storage.table_files import iterate_batches
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.steps import compress_domain, encode
+from privsyn.tasks.steps import encode
 
 
 def encode_part(
@@ -32,9 +30,3 @@ def encode_part(
             yield encode_one(batch, plan, repairs)
 
     return Made(batches(), repairs)
-
-
-def recode_part(recode: Recode, partition: Partition, threads: int) -> Made:
-    """Return the coarse codes of one part's rows."""
-    rows = iterate_batches(partition.path, range(partition.first, partition.stop))
-    return Made(compress_domain.recode_rows(rows, recode))
