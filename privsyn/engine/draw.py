@@ -225,10 +225,7 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
 
 
 def _list_asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the request of a run beyond its spec.
-
-    None for quality figures before 0.3.0, whose notes do not state it.
-    """
+    """Return the request of a run beyond its spec; None for quality figures before 0.3.0, which do not note it."""
     if "asks" in run:
         return dict(run["asks"])
     if "decode" not in run.get("keys", ()):

@@ -372,10 +372,7 @@ class Run:
         return self.store.mark("draw", key, self.records.noise_digest(key))
 
     def _open_inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
-        """Return the step's input tables.
-
-        A plan and post-processing get only released tables, and no access to rows.
-        """
+        """Return the step's input tables; a plan and post-processing get only released ones, and no access to rows."""
         looks = step.kind is not StepKind.POSTPROCESS and not released_only
         read = {}
         for name in step.inputs:

@@ -90,10 +90,7 @@ def build_improved_spec(
 
 
 def _run_of(release: str, settings: Settings) -> str:
-    """Return the run's name; a path names the run of its released folder.
-
-    Raises RequestError for a release of no table.
-    """
+    """Return the run that a name or a released folder's path names.  Raises RequestError for a release of no table."""
     manifest = read_manifest_if_readable(Path(release)) or read_manifest_if_readable(settings.released_root / release)
     if manifest is None:
         return release

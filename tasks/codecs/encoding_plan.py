@@ -484,10 +484,7 @@ def _list_earlier_cells(spec: ReleaseSpec, name: str) -> list[CutCell]:
 
 
 def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...]:
-    """Return the edges of a first look's cells; empty for a column without a ladder.
-
-    Columns with given bins, few values, or shared cells have no ladder.
-    """
+    """Return the edges of a first look's cells; empty for a column with given bins, few values, or shared cells."""
     if not spec.has_ladder or not isinstance(column, IntegerColumn | NumberColumn | DateColumn | DatetimeColumn):
         return ()
     tied = {member for group in (*spec.together, *spec.compare) for member in group}

@@ -184,10 +184,7 @@ def _parse_numbers(array: pa.Array) -> NDArray[np.float64]:
 
 
 def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return seconds since 1970 of texts, NaN elsewhere, and which texts name their zone.
-
-    Integer arithmetic on each text's own digits.
-    """
+    """Return seconds since 1970 of texts, by their digits, NaN elsewhere, and which texts name their zone."""
     text = pc.utf8_trim_whitespace(array)
     text = text if pattern else pc.replace_substring_regex(text, _COMPACT_DATE, r"\1-\2-\3\4")
     parts = pc.extract_regex(text, pattern or _MOMENT)
@@ -231,10 +228,7 @@ def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], 
 
 
 def _convert_to_clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
-    """Return UTC moments as clock time in a zone, one by one.
-
-    Moments outside the years 1 to 9999 keep their order.
-    """
+    """Return UTC moments as clock time in a zone, one by one; those outside the years 1 to 9999 keep their order."""
     if zone is None or zone == "UTC":
         return seconds
     import pandas as pd  # it has the zone rules on every system

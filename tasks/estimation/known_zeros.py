@@ -75,10 +75,7 @@ class KnownZeros:
         return zeros if zeros.any() and not zeros.all() else None
 
     def _project_known(self, number: int, inside: frozenset[str]) -> Bools | None:
-        """Return the mask of ``inside`` codes that table ``number`` of ``tables`` and ``implied`` forbids, or None.
-
-        Cached, since every marginal asks for it.
-        """
+        """Return the mask of ``inside`` codes that table ``number`` forbids, or None; every marginal asks for it."""
         key = number, inside
         if key not in self._projections:
             clique, forbidden = self._every[number]

@@ -252,10 +252,7 @@ def find_cut_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[t
 def _iterate_single_conditions(
     spec: ReleaseSpec, encoding: EncodingPlan
 ) -> Iterator[tuple[int, str, NDArray[np.float64]]]:
-    """Yield the one-attribute conditions of measured questions: position in ``workload``, attribute, truth by code.
-
-    The truth by code is the result of :func:`tell_codes_apart`.
-    """
+    """Yield the one-attribute conditions of measured questions: position in ``workload``, attribute, truth by code."""
     codecs = {codec.attribute: codec for codec in encoding.codecs}
     for number, marginal in enumerate(spec.workload):
         attributes = frozenset(encoding.attributes_of(marginal.columns)) if marginal.measured else frozenset()

@@ -519,10 +519,7 @@ def _share_by_role(
     codes: TransitionCodes,
     zeros: KnownZeros | None,
 ) -> tuple[Floats, bool]:
-    """Return the shares of the codes of ``a`` among the members of each role, and whether they are measured.
-
-    A code that rules forbid to a role has the share 0.
-    """
+    """Return the shares of the codes of ``a`` by role, 0 for codes that rules forbid, and whether they are measured."""
     role, roles = role_codec.attribute, role_codec.size
     coarse = np.minimum(recode[role].coarse, recode[role].size - 1)[:roles]
     forbidden = None if zeros is None else zeros.on((role, a), (recode[role].size, codes.size))

@@ -102,10 +102,7 @@ class SortedRows:
 
 
 def _sort_by_content(order: NDArray[np.int64], same: NDArray[np.bool_], read: ReadRows) -> None:
-    """Sort runs of rows with equal group and hash by content, in place.
-
-    ``same``: whether a row has the same group and hash as the row before, shape (rows - 1,).
-    """
+    """Sort runs of rows with equal group and hash by content, in place; ``same``: which rows equal the one before."""
     tied = np.append(False, same) | np.append(same, False)
     slots = np.flatnonzero(tied)
     positions = order[slots]

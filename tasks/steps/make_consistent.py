@@ -285,10 +285,7 @@ def _set_public_facts(estimate: _Estimate, zeros: KnownZeros | None, known: Know
 
 
 def _average(groups: Sequence[Sequence[Member]], rounds: int, cut: Callable[[], None] | None = None) -> None:
-    """Average every shared attribute set, then ``cut`` the counts if given, until all agree.
-
-    At most ``rounds`` times.
-    """
+    """Average every shared attribute set, then ``cut`` the counts if given, until all agree or ``rounds`` times."""
     for _ in range(rounds):
         _average_all(groups)
         if cut is not None:

@@ -162,10 +162,7 @@ def _fit_component(
     shard: Shard,
     zeros: KnownZeros,
 ) -> NDArray[np.int64] | None:
-    """Move the rows of one component, in place, towards its marginals by ``settings.method``.
-
-    Returns the residuals after sweeps; None for GUM.
-    """
+    """Move one component's rows in place towards its marginals; return the residuals after sweeps, None for GUM."""
     from privsyn.tasks.kernels.gum_update import run_gum  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import sweep
 
