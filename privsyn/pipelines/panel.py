@@ -384,7 +384,7 @@ def _build_row_linker(
     from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
     from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
 
-    one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+    one_ways = marginals.list_one_ways(consistent)
     number = count_pairs(plan, recode, one_ways) if noisy_transitions else 0.0
     transitions = {}
     for a, (table, sigma) in noisy_transitions.items():

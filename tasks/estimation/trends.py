@@ -24,7 +24,7 @@ from privsyn.data_contracts.domain import Clique, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs.cells import Binning
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, rake
+from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, list_one_ways, rake
 from privsyn.tasks.estimation.pooled_coefficients import SCALES, compute_posterior_mean, fit_scales
 from privsyn.tasks.estimation.recode import Recode, estimate_total, mark_ordered_codes
 
@@ -367,7 +367,7 @@ def list_missing_pairs(
 
     ``zeros``: cells that no row can be in.  A pair's ``sigma`` is its root mean square error from its trend's noise.
     """
-    ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+    ones = list_one_ways(consistent)
     held = {frozenset(pair) for m in consistent for pair in combinations(m.attributes, 2)}
     missing = [p for p in trends.correlation if trends.is_known(p) and frozenset(p) not in held]
     by_pair: dict[Clique, Marginal] = {}

@@ -141,7 +141,7 @@ class PublicKnowledge:
         if self._totals is None:
             return self.encoding.domain
         self.check(KnowledgePart.KNOWN_COLUMNS)
-        return self._totals.measured(self.encoding.domain)
+        return drop_attributes(self.encoding.domain, self._totals.one_way.keys())
 
     @property
     def measured_again(self) -> Domain:

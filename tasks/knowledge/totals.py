@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.public_counts import KnownTotal
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
@@ -92,10 +92,6 @@ class KnownTotals:
     def has(self, attributes: Clique) -> bool:
         """Return whether the counts of these attributes, in domain order, are known."""
         return attributes in self.pairs or (len(attributes) == 1 and attributes[0] in self.one_way)
-
-    def measured(self, domain: Domain) -> Domain:
-        """Return the domain without the attributes with known counts."""
-        return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
 
     def with_recode(self, recode: Recode, attributes: Sequence[str]) -> Recode:
         """Return ``recode`` with the known attributes added, in the order of ``attributes``.

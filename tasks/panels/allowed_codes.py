@@ -17,7 +17,7 @@ from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.transitions import TransitionCodes
-from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.compiled_rules import CompiledRules, list_row_words
 from privsyn.tasks.rules.intervals import Interval, evaluate_condition, place_on_axis, read_cells
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -91,8 +91,8 @@ class AllowedCodes:
         pair_rules = []
         for condition in self._rules.across:
             parts = list(condition.node.walk())
-            words = {part.value.row for part in parts if part.op == "of row"}
-            if len(words) != 1 or any(part.op == COUNT for part in parts):
+            words = list_row_words(condition.node)
+            if len(words) != 1 or words == [COUNT]:
                 continue
             sides = []
             for op in ("column", "of row"):
@@ -184,10 +184,10 @@ def _is_surely_true(
 
 def _find_word(node: Node) -> str | None:
     """Return the neighbour that a condition names, an empty text for none, or None for any other rows."""
-    words = {part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)}
+    words = list_row_words(node)
     if not words:
         return ""
-    return words.pop() if len(words) == 1 and words <= {"previous", "next"} else None
+    return words[0] if words in (["previous"], ["next"]) else None
 
 
 def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:

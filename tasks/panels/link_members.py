@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import CompositionCodec, find_kinds
 from privsyn.tasks.estimation.known_zeros import KnownZeros, find_forbidden_compositions
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, list_one_ways
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.panels.allowed_codes import take_values
@@ -419,7 +419,7 @@ def estimate_kinds(
     relation with the role, if it was measured.
     """
     compositions, roles = plan.get_compositions(), plan.get_order()[1]
-    one_ways = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
+    one_ways = list_one_ways(marginals)
     r = recode[compositions.attribute]
     households = np.where(r.kept, r.weight, 0.0) * one_ways[compositions.attribute][np.minimum(r.coarse, r.size - 1)]
     members = households @ compositions.members
@@ -529,6 +529,6 @@ def _share_by_role(
     if counts is not None:
         overall = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
         return _scale((counts[coarse] + 1e-3 * overall + 1e-9) * allowed), True
-    one_way = next(m.counts for m in marginals if m.attributes == (a,)) @ codes.split
+    one_way = list_one_ways(marginals)[a] @ codes.split
     one_way = np.maximum(one_way, 0.0) / max(float(one_way.sum()), 1e-9)
     return _scale((one_way + 1e-9) * allowed), False

@@ -128,6 +128,12 @@ class PersonRows:
         return resolve
 
 
+def list_row_words(node: Node) -> list[str]:
+    """Return the words of rows in a condition, and COUNT if it counts rows, each once."""
+    words = [part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)]
+    return list(dict.fromkeys(words))
+
+
 _NULL = -1e300  # stands for null among the keys
 
 

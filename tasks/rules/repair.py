@@ -22,10 +22,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.rule_language import COUNT, Node
+from privsyn.data_contracts.rule_language import COUNT
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
-from privsyn.tasks.rules.compiled_rules import CompiledRules, ForbiddenCondition, PersonRows
+from privsyn.tasks.rules.compiled_rules import CompiledRules, ForbiddenCondition, PersonRows, list_row_words
 
 SAMPLE = 2_048
 """Number of rows in each round; they begin at random."""
@@ -444,7 +444,7 @@ class _BrokenPersons:
         self._mending, self._donors, self._donor_groups, self._rng = mending, donors, donor_groups, rng
         self._rows = rules.find_person_rows(columns, first)
         self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
-        words = [_list_words(c.node) for c in rules.across]
+        words = [list_row_words(c.node) for c in rules.across]
         self._words, self._attributes = _list_rows_and_attributes(rules, mending)
         # a column that continues from another row carries a change through the whole person
         self._near = not rules.continued and all({*each} <= {"previous", "next"} for each in words)
@@ -570,12 +570,6 @@ def _list_rows_and_attributes(
     rules: CompiledRules, mending: Mending
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Return the words of other rows in each rule across rows, and the attributes that may change for each rule."""
-    words = [tuple(w for w in _list_words(c.node) if w != COUNT) for c in rules.across]
+    words = [tuple(w for w in list_row_words(c.node) if w != COUNT) for c in rules.across]
     needed = [{*c.needs} for c in rules.across]
     return words, [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
-
-
-def _list_words(node: Node) -> list[str]:
-    """Return the words of rows in a condition, and COUNT if it counts rows, each once."""
-    words = [part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)]
-    return list(dict.fromkeys(words))

@@ -28,9 +28,10 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, list_one_ways
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.estimation.towards_prior import count_noisy_rows
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.panels.rows_above import Numbered
@@ -123,8 +124,7 @@ def _limit_weight(weights: Floats) -> float:
 
 def estimate_without(noisy: Sequence[tuple[Query, Floats]]) -> float:
     """Return the number of persons without rows, estimated from all their noisy counts."""
-    precision = np.array([1 / (len(counts) * query.sigma**2) for query, counts in noisy])
-    return max(float(precision @ [counts.sum() for _, counts in noisy] / precision.sum()), 0.0)
+    return max(count_noisy_rows([counts for _, counts in noisy], [query.sigma for query, _ in noisy]), 0.0)
 
 
 def rake(codes: Sequence[Integers], wanted: Sequence[Floats], get_most: Callable[[Floats], float]) -> Floats:
@@ -226,7 +226,7 @@ def choose_above(
     codes; ``marginals``: consistent counts of the parents with rows.  In every code the share of parents without rows
     follows these counts.
     """
-    one_ways = _list_ones(marginals)
+    one_ways = list_one_ways(marginals)
     rows, total = len(next(iter(parent_codes.values()))), estimate_without(noisy)
     if total <= 0 or rows == 0:
         return np.ones(rows, bool)
@@ -262,7 +262,7 @@ def draw_records(
     from privsyn.tasks.synthesis.sweep import draw_attribute
 
     rows = len(next(iter(parent_codes.values())))
-    one_ways = _list_ones(marginals)
+    one_ways = list_one_ways(marginals)
     drawn = tuple(a for a in domain.attributes if a not in parent_codes)
     relations = [m for m in marginals if len(m.attributes) > 1 and not set(m.attributes).isdisjoint(drawn)]
     new: dict[str, Codes] = {}
@@ -275,10 +275,6 @@ def draw_records(
         sizes = dict(zip(domain.attributes, domain.sizes, strict=True))
         fit_relations(new, [], held, sizes, relations, seed, choose_thread_count(threads))
     return CodeTable(domain, tuple(np.ascontiguousarray({**new, **parent_codes}[a]) for a in domain.attributes))
-
-
-def _list_ones(marginals: Sequence[Marginal]) -> dict[str, Floats]:
-    return {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
 
 
 def _find_telling_pair(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype, drop_attributes
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros, restrict_to_domain
 from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, list_by_attribute, sum_to_one_ways
@@ -319,8 +319,7 @@ def select_core_marginals(
 ) -> tuple[list[Marginal], Domain]:
     """Return the marginals left for synthesis, one-ways first, and their domain; see :func:`split_appended`."""
     cliques, appended = split_appended([m.attributes for m in marginals], domain, tied)
-    left_out = {attribute for attribute, _ in appended}
-    core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
+    core = drop_attributes(domain, {attribute for attribute, _ in appended})
     one_ways = sum_to_one_ways(marginals, domain)
     core_one_ways = [Marginal((a,), one_ways[a]) for a in core.attributes]
     holding = list_by_attribute(marginals, domain)
@@ -343,8 +342,7 @@ def append_attributes(
     from privsyn.tasks.synthesis.sweep import draw_attribute  # here: compiled code loads slowly
 
     _, appended = split_appended([m.attributes for m in marginals], domain, tied)
-    drawn = {attribute for attribute, _ in appended}
-    if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
+    if core.domain.attributes != drop_attributes(domain, {attribute for attribute, _ in appended}).attributes:
         raise ValueError("the table's attributes are not the core attributes of these marginals")
     one_ways = sum_to_one_ways(marginals, domain)
     holding = list_by_attribute(marginals, domain)
