@@ -69,8 +69,8 @@ def decode_linked(
     """Yield the synthetic table as batches of :func:`build_released_batch`, person by person, in order.
 
     ``batches``: linked rows; ``parent_values``: existing values of constant columns, shape (persons,), with which rows
-    must keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule:
-    broken rows are mended in the columns that change between rows; a person who cannot be mended is replaced by another
+    must keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule.
+    Broken rows are mended in the columns that change between rows; a person who cannot be mended is replaced by another
     with as many rows, or dropped.
     """
     rng = seed_generator(seed)
