@@ -58,14 +58,14 @@ def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
 def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> CodeTable:
     """``rows`` rows in ``number`` shards, all attributes, joined."""
     settings = Synthesis(shard_rows=-(-rows // number))
-    core = synthesize.select_core_marginals(found, domain)
+    core, core_domain = synthesize.select_core_marginals(found, domain)
     wanted = shards.plan_shards(rows, settings)
     parts: list[CodeTable] = []
     with tempfile.TemporaryDirectory() as folder:
         work = RowWork(make_folder=lambda: Path(folder))
-        make = synthetic_parts.CoreParts(core.marginals, core.domain, settings, None, None)
+        make = synthetic_parts.CoreParts(core, core_domain, settings, None, None)
         for shard, made in zip(wanted, synthetic_parts.make_core_parts(work, make, wanted), strict=True):
-            codes = CodeTable.from_arrow(pq.read_table(made.path), core.domain)
+            codes = CodeTable.from_arrow(pq.read_table(made.path), core_domain)
             parts.append(synthesize.append_attributes(codes, found, domain, shard.own_seed))
     return CodeTable(
         domain, tuple(np.concatenate(columns) for columns in zip(*(p.columns for p in parts), strict=True))

@@ -477,13 +477,23 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @property
-    def further_tables(self) -> tuple[str, ...]:
-        """The names of further tables of rows, each after its parent table."""
+    def table_names(self) -> tuple[str, ...]:
+        """The names of the root table, its first table of rows and the others, parents first; empty for one table."""
         if not self.tables:
             return ()
-        first_pair = {get_above(self.tables)[0], get_below(self.tables)[0]}
+        first_pair = (get_above(self.tables)[0], get_below(self.tables)[0])
         others = [name for name in self.tables if name not in first_pair]
-        return tuple(sorted(others, key=lambda name: self.tables[name].of in others))  # at most three levels
+        return (*first_pair, *sorted(others, key=lambda name: self.tables[name].of in others))  # at most three levels
+
+    @property
+    def further_tables(self) -> tuple[str, ...]:
+        """The names of further tables of rows, each after its parent table."""
+        return self.table_names[2:]
+
+    def get_parent_table(self, table: str) -> tuple[str, str]:
+        """Return the name of the table above a table of rows, and the column that names a row of it."""
+        above = str(self.tables[table].of)
+        return above, str(self.tables[above].key)
 
     @property
     def released_columns(self) -> dict[str, Any]:

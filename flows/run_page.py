@@ -54,7 +54,7 @@ from privsyn.ledgers.audit import AT_CAP_DELTA, DatasetSummary, Entry, charge_st
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
-from privsyn.publish.formats.tables import list_linked_tables, name_linked_file
+from privsyn.publish.formats.tables import name_linked_file
 from privsyn.publish.markdown import render_note
 from privsyn.publish.release_note import NAME, Looks, draw_picture, list_looks, make_data_uri
 from privsyn.storage.released_files import read_manifest
@@ -232,7 +232,7 @@ def _format_paid(run: Run) -> str:
 
 def _show_tables(spec: ReleaseSpec, published: Published, release: str) -> None:
     """Show a card for each of several tables: its number of rows, its parent table, and its first rows."""
-    for name in list_linked_tables(spec):
+    for name in spec.table_names:
         with pq.ParquetFile(published.folder / name_linked_file(name)) as file:
             rows = file.metadata.num_rows
             first = [row for batch in islice(file.iter_batches(ROWS_OF_CARD), 1) for row in batch.to_pylist()]

@@ -145,7 +145,7 @@ class Correlation(NamedTuple):
 
 def list_number_columns(released: ReleasedCounts) -> list[str]:
     """Return the columns that hold numbers, moments or booleans."""
-    unreleased = {name_one_place(table) for table in released.request.spec.tables}
+    unreleased = {name_one_place(table) for table in released.request.spec.table_names}
     return [name for name in released.columns if released.reach[name] is not None and name not in unreleased]
 
 

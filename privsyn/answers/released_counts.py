@@ -17,7 +17,7 @@ from privsyn.answers.conditions import Language
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
-from privsyn.data_contracts.linked_tables import get_above, list_path
+from privsyn.data_contracts.linked_tables import list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
@@ -103,8 +103,8 @@ class ReleasedCounts:
         if not self._is_further:
             return self.request.spec.unit.one
         spec = read_public_spec(self.manifest, FIELD)
-        above = str(spec.tables[self.child_table].of)
-        return spec.unit.one if above == get_above(spec.tables)[0] else f"row of {above}"
+        above, _ = spec.get_parent_table(self.child_table)
+        return spec.unit.one if above == spec.table_names[0] else f"row of {above}"
 
     @property
     def record_units(self) -> str:
@@ -420,7 +420,7 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     if unit.identifier is None:
         return []
     if released.request.has_parent_rows:
-        above, _ = get_above(released.request.spec.tables)
+        above = released.request.spec.table_names[0]
         return [
             f"Every answer counts persons, or households, each by one row of {released.child_table}. The row is drawn "
             f"at random from the rows of one row of {above}, itself drawn if there are several. Counts, shares and "

@@ -22,7 +22,7 @@ from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.focus import NamedMarginal
-from privsyn.data_contracts.linked_tables import get_above, name_one_place
+from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -273,7 +273,7 @@ def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
     place_column, most = name_one_place(table), bound_domain(encoding)  # a name that no column of the user's has
     for c in encoding.codecs:
         if c.attribute not in above and not c.attribute.startswith(place_column):
-            of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
+            of_above = f"of a row of {spec.table_names[0]}" if table and isinstance(c, FIGURES) else ""
             kind, bins = (of_above or _name_kind(spec, c)) + table_suffix, int(c.groups.max()) + 1
             added = most.size(c.attribute) - c.size
             yield ColumnPlan(c.attribute, kind, c.size + added, bins + added, chosen=added > 0)

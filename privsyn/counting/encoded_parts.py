@@ -7,7 +7,6 @@ private as the rows: only workers of the private zone make the files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -18,22 +17,16 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.steps import encode
 
 
-@dataclass(frozen=True)
-class EncodedParts:
-    """Encodes parts of a table in Parquet files, and reports repairs."""
+def encode_part(
+    read: Sequence[str], plan: EncodingPlan, with_numbers: bool, partition: Partition, threads: int
+) -> Made:
+    """Return the codes of one part's rows, their lattice numbers if wanted, and the repairs; ``read``: its columns."""
+    repairs = encode.Repairs()
 
-    read: Sequence[str]
-    plan: EncodingPlan
-    with_numbers: bool
+    def batches() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, ...]]:
+        rows, groups = choose_batch_rows(len(read)), range(partition.first, partition.stop)
+        for batch in read_parquet(partition.path, read, rows, repairs.add, groups):
+            encode_one = encode.encode_batch_with_numbers if with_numbers else encode.encode_batch
+            yield encode_one(batch, plan, repairs)
 
-    def make(self, partition: Partition, threads: int) -> Made:
-        """Return the codes of one part's rows, and their lattice numbers if wanted."""
-        repairs = encode.Repairs()
-
-        def batches() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, ...]]:
-            rows, groups = choose_batch_rows(len(self.read)), range(partition.first, partition.stop)
-            for batch in read_parquet(partition.path, self.read, rows, repairs.add, groups):
-                encode_one = encode.encode_batch_with_numbers if self.with_numbers else encode.encode_batch
-                yield encode_one(batch, self.plan, repairs)
-
-        return Made(batches(), repairs)
+    return Made(batches(), repairs)

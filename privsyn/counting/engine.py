@@ -331,30 +331,11 @@ class RowWork:
         tasks: Sequence[Any],
         report: Callable[[int, int], None] = lambda done, total: None,
         beside: Sequence[Shape] = (),
-    ) -> list[PartFile]:
-        """Return the parts in the order of their tasks; ``report``: called with (parts made, all parts) after each.
-
-        ``beside``: the shapes of other tables made with this one.
-        """
-        return list(self.iterate(make, profile, schema, tasks, report, beside))
-
-    def write_together(self, batches: Iterable[Any], shapes: Sequence[Shape]) -> tuple[PartFile, ...]:
-        """Return the files of several tables made here in one pass; each item is a batch of each table."""
-        stripped = [Shape(strip_schema(schema), profile) for schema, profile in shapes]
-        path = str(self._open_folder() / name_part(0))
-        first = write_part(lambda task, threads: Made(watch_interrupts(batches)), stripped, None, path, 1)
-        return (first, *first.beside)
-
-    def iterate(
-        self,
-        make: Make,
-        profile: Profile,
-        schema: pa.Schema,
-        tasks: Sequence[Any],
-        report: Callable[[int, int], None] = lambda done, total: None,
-        beside: Sequence[Shape] = (),
     ) -> Iterator[PartFile]:
-        """Yield the parts of :meth:`make`, each as soon as it and the parts before are made."""
+        """Yield the parts in the order of their tasks, each as soon as it and the parts before are made.
+
+        ``report``: called with (parts made, all parts) after each; ``beside``: the shapes of other tables made with it.
+        """
         folder = self._open_folder()
         paths = [str(folder / name_part(i)) for i in range(len(tasks))]
         shapes = [Shape(schema, profile), *beside]
@@ -363,6 +344,13 @@ class RowWork:
         for number, part in enumerate(parts, 1):
             report(number, len(tasks))
             yield part
+
+    def write_together(self, batches: Iterable[Any], shapes: Sequence[Shape]) -> tuple[PartFile, ...]:
+        """Return the files of several tables made here in one pass; each item is a batch of each table."""
+        stripped = [Shape(strip_schema(schema), profile) for schema, profile in shapes]
+        path = str(self._open_folder() / name_part(0))
+        first = write_part(lambda task, threads: Made(watch_interrupts(batches)), stripped, None, path, 1)
+        return (first, *first.beside)
 
     def split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]) -> list[str]:
         """Return the paths of files with ``rows[i]`` of the rows each."""

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from privsyn.counting.engine import Made, Partition
 from privsyn.storage.table_files import iterate_batches
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.steps import compress_domain
 
 
-@dataclass(frozen=True)
-class RecodedParts:
-    """Recodes parts of the encoded table."""
-
-    recode: Recode
-
-    def make(self, partition: Partition, threads: int) -> Made:
-        """Return the coarse codes of one part's rows."""
-        rows = iterate_batches(partition.path, range(partition.first, partition.stop))
-        return Made(compress_domain.recode_rows(rows, self.recode))
+def recode_part(recode: Recode, partition: Partition, threads: int) -> Made:
+    """Return the coarse codes of one part's rows."""
+    rows = iterate_batches(partition.path, range(partition.first, partition.stop))
+    return Made(compress_domain.recode_rows(rows, recode))

@@ -70,18 +70,8 @@ class CoreParts:
     def make(self, shard: Shard, threads: int, progress: synthesize.Progress | None = None) -> Made:
         """Return the rows of one shard, made by itself; ``progress``: of this shard."""
         lacking: Residuals = {}
-        codes = synthesize.synthesize(
-            self.marginals,
-            self.domain,
-            self.settings,
-            shard.rows,
-            threads,
-            progress,
-            shard,
-            lacking,
-            self.zeros,
-            self.prior,
-        )
+        made_from = self.marginals, self.domain, self.settings
+        codes = synthesize.synthesize(*made_from, shard.rows, threads, progress, shard, lacking, self.zeros, self.prior)
         return Made(codes.to_arrow().to_batches(), lacking)
 
     def refine(self, task: Refining, threads: int) -> Made:
@@ -133,10 +123,7 @@ class DecodedParts:
 
 
 def make_core_parts(
-    work: RowWork,
-    parts: CoreParts,
-    planned: Sequence[Shard],
-    progress: synthesize.Progress = lambda done, total: None,
+    work: RowWork, parts: CoreParts, planned: Sequence[Shard], progress: synthesize.Progress = lambda done, total: None
 ) -> list[PartFile]:
     """Return the files of the shards: each is made alone, then shards are refined to reduce the joint residuals.
 
@@ -144,7 +131,7 @@ def make_core_parts(
     """
     schema, profile = tables.build_code_schema(parts.domain), partial(tables.make_code_profile, domain=parts.domain)
     files, residuals, summed_distance = list[PartFile](), Residuals(), 0
-    for part in work.iterate(parts.make, profile, schema, planned, progress):
+    for part in work.make(parts.make, profile, schema, planned, progress):
         summed_distance += measure_residuals(part.extra)
         residuals = add_residuals([residuals, part.extra]) if files else part.extra
         files.append(replace(part, extra=None))  # the residuals of many shards are not held at once

@@ -202,7 +202,7 @@ def check_period(proposal: Proposal, books: Books) -> None:
 def check_payer(proposal: Proposal, books: Books) -> None:
     """Refuse a request that will certainly be charged and was last paid for from another private folder."""
     if books.load_request() is None:
-        _refuse_other_payer(proposal, books)
+        check_second_price(proposal, books)
 
 
 def check_room(proposal: Proposal, books: Books) -> None:
@@ -331,15 +331,11 @@ def compute_row_bytes(request: Request) -> int:
     return 3 * codes + numbers + _RUN_BYTES * sum(r.encoding.panel is not None for r in requests)
 
 
-def check_second_price(proposal: Proposal, books: Books, table: KnownTable) -> None:
+def check_second_price(proposal: Proposal, books: Books, table: KnownTable | None = None) -> None:
     """Refuse a charge for a request that was last paid for from another private folder, unless it is asked for."""
-    _refuse_other_payer(proposal, books)  # before its name is recorded
-
-
-def _refuse_other_payer(proposal: Proposal, books: Books) -> None:
     payer = find_payer(proposal, books)
     if payer is not None:
-        books.ledger.check_payer(proposal.spec.dataset, payer)
+        books.ledger.check_payer(proposal.spec.dataset, payer)  # before the table's name is recorded
 
 
 def check_duplicate(proposal: Proposal, books: Books, table: KnownTable) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.encoded_parts import EncodedParts
+from privsyn.counting.encoded_parts import encode_part
 from privsyn.counting.engine import Make, Partition, RowWork, list_parts
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.linked_tables import list_described_columns
@@ -157,7 +157,7 @@ def choose_draw(maker: RunMaker, fingerprints: tuple[str, ...]) -> Draw:
     if proposal.fresh and not generation.killed_fresh and (generation.finished or run.has_paid(maker.known_keys)):
         generation = replace(generation, number=generation.last + 1, finished=False)
         run = maker.build_run(generation.number, fingerprint)
-    while proposal.fresh and run.lost_step() not in (None, *maker.known_keys):
+    while proposal.fresh and (lost := run.list_lost_steps()) and lost[0].name not in maker.known_keys:
         generation = replace(generation, number=generation.number + 1, finished=False)
         run = maker.build_run(generation.number, fingerprint)
     return Draw(proposal, maker.source, maker.engines, fingerprints, generation, run)
@@ -169,7 +169,7 @@ def _encode_parts(source: Source, encoding: EncodingPlan, with_numbers: bool) ->
         return None
     files = [file.absolute() for file in source.files if isinstance(file, Path)]
     parts = list_parts(files) if len(files) == len(source.files) else []
-    return (EncodedParts(source.read, encoding, with_numbers).make, parts) if parts else None
+    return (partial(encode_part, source.read, encoding, with_numbers), parts) if parts else None
 
 
 def _is_unchanged(source: Source, store: Store, fingerprint: str) -> bool:
@@ -211,12 +211,12 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
         )
         if paid:
             changed = ", ".join(_find_unlike(spec, content, free, explicit_only=False)) or "its steps"
+            this_program = "this program" if program == this_version else f"version {this_version}"
             privacy = spec.privacy
             finished = (settings.released_root / str(run["run"])).is_dir()
             stands = "Its release stands." if finished else "It was never finished; its charge stands."
             raise RequestError(
-                f"the run {run['run']} of version {program} was paid for this request, and "
-                f"{_describe_this(program)} would draw "
+                f"the run {run['run']} of version {program} was paid for this request, and {this_program} would draw "
                 f"it anew ({changed} changed); nothing was spent",
                 f"{stands} New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
                 f"(rho {float(current.plan.rho):.4g}) once more: for that, " + current.plan.redraw,
@@ -225,10 +225,7 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
 
 
 def _list_asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the request of a run beyond its spec.
-
-    None for quality figures before 0.3.0, whose notes do not state it.
-    """
+    """Return the request of a run beyond its spec; None for quality figures before 0.3.0, which do not note it."""
     if "asks" in run:
         return dict(run["asks"])
     if "decode" not in run.get("keys", ()):
@@ -311,11 +308,6 @@ def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:
         return frozenset()
     values = find_open_values(spec.preset, list_described_columns(spec))
     return frozenset(f"mechanism.{section}.{name}" for section, fields in values.items() for name in fields)
-
-
-def _describe_this(program: str) -> str:
-    this_version = version("privsyn-flows")
-    return f"version {this_version}" if this_version != program else "this program"
 
 
 def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -> bool:

@@ -212,10 +212,6 @@ class Run:
             for s in self.release_steps
         )
 
-    def lost_step(self) -> str | None:
-        """Return the first release step whose noise was paid for but whose table is missing or changed."""
-        return next((step.name for step in self.list_lost_steps()), None)
-
     def list_lost_steps(self) -> list[ReleaseStep]:
         """Return the release steps whose noise was paid for but whose tables are missing or changed."""
         states = self.ledger.states(self.dataset)
@@ -376,10 +372,7 @@ class Run:
         return self.store.mark("draw", key, self.records.noise_digest(key))
 
     def _open_inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
-        """Return the step's input tables.
-
-        A plan and post-processing get only released tables, and no access to rows.
-        """
+        """Return the step's input tables; a plan and post-processing get only released ones, and no access to rows."""
         looks = step.kind is not StepKind.POSTPROCESS and not released_only
         read = {}
         for name in step.inputs:
@@ -406,13 +399,7 @@ class Run:
 
     def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[ContractVerdict] = ()) -> StepRefs:
         return write_outputs(
-            step,
-            outputs,
-            self.keys[step.name],
-            self.store,
-            self.records,
-            validate=self.validate,
-            verdicts=verdicts,
+            step, outputs, self.keys[step.name], self.store, self.records, validate=self.validate, verdicts=verdicts
         )
 
     def _read_recorded(self, step: Step) -> StepRefs | None:

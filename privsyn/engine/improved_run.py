@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
+from privsyn.engine.step import ReleaseStep
 from privsyn.engine.step_tables import read_recorded_outputs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs import messages
@@ -91,18 +90,12 @@ def build_improved_spec(
 
 
 def _run_of(release: str, settings: Settings) -> str:
-    """Return the run's name; a path names the run of its released folder.
-
-    Raises RequestError for a release of no table.
-    """
+    """Return the run that a name or a released folder's path names.  Raises RequestError for a release of no table."""
     manifest = read_manifest_if_readable(Path(release)) or read_manifest_if_readable(settings.released_root / release)
     if manifest is None:
         return release
     check_table(manifest, RUN)
     return manifest.run
-
-
-FIELD = "improve.release"
 
 
 def read_earlier_keys(
@@ -132,19 +125,24 @@ def read_earlier_keys(
             "Give the unchanged table, or make a release of the new one",
             "release.data",
         )
-    if [look.run for look in improves.earlier[:-1]] != find_earlier_run(note):
+    noted = (note["spec"].get("improves") or {}).get("earlier", ())
+    if [look.run for look in improves.earlier[:-1]] != [str(look["run"]) for look in noted]:
         raise RequestError(
-            f"the runs before {run} are not the runs that it improved", "Leave the spec as it was written", FIELD
+            f"the runs before {run} are not the runs that it improved", "Leave the spec as it was written", RUN
         )
     keys = note["keys"]
     steps = tuple(takewhile(lambda step: step.name in keys, plan.steps))
     if not steps:
-        raise RequestError(f"{run} has no step of this release", "Improve another run", FIELD)
+        raise RequestError(f"{run} has no step of this release", "Improve another run", RUN)
     taken = {step.name for step in steps}
     if any(name not in taken and ledger.state(store.dataset, str(key)) == "spent" for name, key in keys.items()):
-        raise RequestError(f"{run} was made by steps of another version", "Improve it with that version", FIELD)
+        raise RequestError(f"{run} was made by steps of another version", "Improve it with that version", RUN)
     last = (records.load_as(f"generations-{keys[steps[0].name]}", CounterRecord) or CounterRecord(last=0)).last
-    _check_keys(_KeyInputs(plan, steps, fingerprint, noise), keys, last, run)
+
+    def compute_keys(generation: int, known_keys: Mapping[str, str]) -> dict[str, str]:
+        return compute_lineage_keys(plan.request, fingerprint, generation, noise, steps, known_keys=known_keys)
+
+    _check_keys(compute_keys, keys, last, run)
     for step in steps:
         if isinstance(step, ReleaseStep):
             _check_paid(step, keys[step.name], run, store, records, ledger)
@@ -156,60 +154,43 @@ def note_of(run: str, settings: Settings) -> dict[str, Any]:
 
     Raises RequestError if there is no such run, or it cannot be improved.
     """
-    note = read_note(settings.private_root / "runs" / make_safe_name(run, FIELD) / "run.json")
+    note = read_note(settings.private_root / "runs" / make_safe_name(run, RUN) / "run.json")
     if not isinstance(note.get("keys"), Mapping) or not isinstance(note.get("spec"), Mapping):
         raise RequestError(
             f"there is no run {run!r} in the private folder {settings.private_root}",
             "Name a run whose private folder is here: its paid counts are stored there",
-            FIELD,
+            RUN,
         )
     if kind := find_kind(note.get("asks") or {}):
-        raise make_kind_error(run, kind, FIELD)
+        raise make_kind_error(run, kind, RUN)
     if note.get("asks"):
         raise RequestError(
             f"{run} is a release of a period, or of quality figures, which cannot be improved",
             "Name a release of the whole table",
-            FIELD,
+            RUN,
         )
     return note
 
 
-def find_earlier_run(note: Mapping[str, Any]) -> list[str]:
-    """Return the runs that the run of a note improved, in order."""
-    improves = note["spec"].get("improves") or {}
-    return [str(look["run"]) for look in improves.get("earlier", ())]
+def _check_keys(
+    compute_keys: Callable[[int, Mapping[str, str]], dict[str, str]], keys: Mapping[str, str], last: int, run: str
+) -> None:
+    """Raise RequestError unless ``keys`` follow from the request; each earlier run has a generation up to ``last``.
 
-
-@dataclass(frozen=True)
-class _KeyInputs:
-    """The inputs of an earlier run's keys, without its generation."""
-
-    plan: Plan
-    steps: tuple[Step, ...]
-    fingerprint: str
-    noise: type[NoiseSource]
-
-    def list_agreeing(self, keys: Mapping[str, str], generation: int, known_keys: Mapping[str, str]) -> dict[str, str]:
-        """Return the first steps whose ``keys`` equal the request's at this generation, given ``known_keys``."""
-        expected = compute_lineage_keys(
-            self.plan.request, self.fingerprint, generation, self.noise, self.steps, known_keys=known_keys
-        )
-        return {
-            step.name: expected[step.name] for step in takewhile(lambda s: expected[s.name] == keys[s.name], self.steps)
-        }
-
-
-def _check_keys(maker: _KeyInputs, keys: Mapping[str, str], last: int, run: str) -> None:
-    """Raise RequestError unless ``keys`` follow from the request; each earlier run has a generation up to ``last``."""
+    ``compute_keys``: returns the keys of the steps in order, at a generation, given the keys of the first ones.
+    """
     sure: dict[str, str] = {}
-    while len(sure) < len(maker.steps):
-        agreeing = max((maker.list_agreeing(keys, g, sure) for g in range(last + 1)), key=len)
+    while True:
+        computed = [compute_keys(generation, sure) for generation in range(last + 1)]
+        agreeing = max((dict(takewhile(lambda k: k[1] == keys[k[0]], c.items())) for c in computed), key=len)
+        if len(agreeing) == len(computed[0]):
+            return
         if len(agreeing) == len(sure):
             raise RequestError(
                 f"{run} was made from another spec than this request, or by steps of another version, so their counts "
                 "cannot be pooled",
                 "Improve it with the spec and the version that made it",
-                FIELD,
+                RUN,
             )
         sure = agreeing
 
@@ -221,5 +202,5 @@ def _check_paid(step: ReleaseStep, key: str, run: str, store: Store, records: Re
         raise RequestError(
             f"the noisy table of the step {step.name!r} of {run} is missing",
             "Run that release again, which finishes it, or restore the private folder from a backup",
-            FIELD,
+            RUN,
         )

@@ -83,10 +83,7 @@ class Inputs:
     """
 
     def __init__(
-        self,
-        read: Mapping[str, Callable[[], Any]],
-        private: PrivateAccess | None = None,
-        work: RowWork | None = None,
+        self, read: Mapping[str, Callable[[], Any]], private: PrivateAccess | None = None, work: RowWork | None = None
     ) -> None:
         self._read, self._private, self.work = dict(read), private, work or RowWork()
         self._recode: Recode | None = None
@@ -198,7 +195,7 @@ class Inputs:
 
     def sums_beside(self) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of the sums that looks at marginals asked in addition, each once."""
-        return noisy.list_all_sums(*self._read_looks(self.list_looks(LookKind.MARGINALS)))
+        return noisy.list_all_measured(*self._read_looks(self.list_looks(LookKind.MARGINALS)), sums=True)
 
     def all_noisy(self, kind: LookKind) -> tuple[list[Query], list[NDArray[np.int64]]]:
         """Return queries and noisy answers of all looks of this kind, concatenated."""
@@ -213,6 +210,15 @@ class Inputs:
     def domain(self) -> Domain:
         """Return the compressed domain."""
         return build_coarse_domain(self.recode())
+
+    def noisy_counts(self, stage: str) -> list[tuple[Query, NDArray[np.float64]]]:
+        """Return the queries of an earlier release step, each with its noisy answer as floats."""
+        return [(query, answer.astype(np.float64)) for query, answer in zip(*self.noisy(stage), strict=True)]
+
+    def noisy_scores(self, stage: str) -> tuple[list[Query], list[float]]:
+        """Return the queries of an earlier release step, and their noisy answers of one number each."""
+        queries, answers = self.noisy(stage)
+        return queries, [float(answer[0]) for answer in answers]
 
     def noisy(self, stage: str) -> tuple[list[Query], list[NDArray[np.int64]]]:
         """Return queries and noisy answers of an earlier release step."""

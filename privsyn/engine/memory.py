@@ -74,7 +74,8 @@ class MemoryRun:
         visible = Inputs(read, private) if step.kind is StepKind.TRANSFORM else _read_released(plan, step, read)
         assert step.run is not None  # noqa: S101 - only release steps have none
         outputs = step.run(*step.open(self.request, visible), lambda done, total: None)
-        return {name: _join_batches(output) for name, output in _sort_outputs(outputs)}
+        wide_first = sorted(outputs, key=lambda name: not isinstance(outputs[name], RowStream))  # streams fill others
+        return {name: _join_batches(outputs[name]) for name in wide_first}
 
     def _look(self, plan: Plan, step: ReleaseStep, read: Mapping[str, Callable[[], pa.Table]]) -> Tables:
         inputs = Inputs(read, self.private)
@@ -97,11 +98,6 @@ def _read_released(plan: Plan, step: Step, read: Mapping[str, Callable[[], pa.Ta
 def _get_table(inputs: Mapping[str, Tables], name: str) -> pa.Table:
     producer, table = name.split(".")
     return inputs[producer][table]
-
-
-def _sort_outputs(outputs: Mapping[str, Output]) -> list[tuple[str, Output]]:
-    """Return wide tables first: others may depend on their streams."""
-    return sorted(outputs.items(), key=lambda item: not isinstance(item[1], RowStream))
 
 
 def _join_batches(output: Output) -> pa.Table:

@@ -50,13 +50,18 @@ from privsyn.storage.released_files import read_manifest_if_readable
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 
-def restore_lost_tables(run: Run) -> list[str]:
-    """Restore the run's paid noisy tables that are missing or changed; return their steps.
+def _restore_lost_tables(draw: Draw) -> None:
+    """Restore paid noisy tables that are missing or changed, unless new noise is asked for, and name their steps.
 
     A table that no released folder holds whole stays lost.  A table that is at its place under this root was not lost.
     """
-    lost = [step for step in run.list_lost_steps() if not _find_here(run, step)]
-    return [step.name for step in lost if any(_restore(run, step, tables) for tables in _list_copies(run, step))]
+    run = draw.run
+    lost = [] if draw.proposal.fresh else [step for step in run.list_lost_steps() if not _find_here(run, step)]
+    for step in lost:
+        if any(_restore(run, step, tables) for tables in _list_copies(run, step)):
+            draw.proposal.warn(
+                f"The noisy table of the step {step.name} was lost and is restored from its released folder."
+            )
 
 
 def _find_here(run: Run, step: ReleaseStep) -> bool:
@@ -190,12 +195,6 @@ def _settle_begun_run(maker: RunMaker, fingerprints: tuple[str, ...]) -> tuple[s
         return (fingerprint, *fingerprints[1:])
     run.give_back()
     return fingerprints
-
-
-def _restore_lost_tables(draw: Draw) -> None:
-    """Restore lost noisy tables that were paid for, unless new noise is asked for, and name them."""
-    for step in [] if draw.proposal.fresh else restore_lost_tables(draw.run):
-        draw.proposal.warn(f"The noisy table of the step {step} was lost and is restored from its released folder.")
 
 
 def _warn_of_old_files(draw: Draw) -> None:

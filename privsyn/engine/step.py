@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ from privsyn.data_contracts.columns import DatetimeColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import TableContract
+from privsyn.data_contracts.tables import TableContract, ValueRange
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.tasks.codecs import EncodingPlan
@@ -43,6 +43,7 @@ from privsyn.tasks.codecs.encode_rows import build_number_domain
 from privsyn.tasks.kernels.blocks import read_ahead
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.steps.decode import build_released_schema
 
 ENCODED_COLUMNS, DECODED_COLUMNS = "columns as they are encoded", "columns as they are decoded"
 COLUMN_ORDER, ENCODED_ORDER = "the order of columns", "the order of columns that are read"
@@ -137,9 +138,15 @@ class RowStream:
         profile = partial(tables.make_code_profile, domain=domain, nullable=True)
         return cls(tables.build_code_schema(domain, nullable=True), batches, profile)
 
-    def read(self, files: Sequence[PartFile]) -> RowStream:
+    @classmethod
+    def of_values(cls, batches: Batches, ranges: Mapping[str, ValueRange], parts: tuple[int, ...] = ()) -> RowStream:
+        """Return a table of released values; ``ranges``: column, in order -> its possible values."""
+        return cls(build_released_schema(ranges), batches, partial(tables.make_value_profile, ranges=ranges), parts)
+
+    def read(self, files: Iterable[PartFile]) -> RowStream:
         """Return this table with the rows of its finished parts."""
-        return replace(self, batches=read_parts(files), made=tuple(files))
+        made = tuple(files)
+        return replace(self, batches=read_parts(made), made=made)
 
     def make(self, work: RowWork, make: Make, tasks: Sequence[Any], threads: int, progress: Progress) -> RowStream:
         """Return this table, made task by task: as a stream if there is one task, else in files."""
@@ -446,15 +453,8 @@ def repeat(step: ReleaseStep, n: int, files: Mapping[str, PublishedFile]) -> Rel
 Outputs = TypeVar("Outputs")
 
 
-class RunStep(Protocol[Outputs]):
-    """Run one step on its producers' results, by their names, and return its own result."""
-
-    def __call__(self, step: Step, inputs: Mapping[str, Outputs]) -> Outputs:
-        """Return the step's result."""
-
-
-def run_steps(steps: Iterable[Step], run: RunStep[Outputs]) -> dict[str, Outputs]:
-    """Run every step in order; returns step name -> its result.
+def run_steps(steps: Iterable[Step], run: Callable[[Step, Mapping[str, Outputs]], Outputs]) -> dict[str, Outputs]:
+    """Run every step in order on the results of its producers, by their names; returns step name -> its own result.
 
     Raises LookupError for an input that no step made.
     """

@@ -74,20 +74,16 @@ def write_outputs(
             output = output()
         parts: tuple[int, ...] = ()
         part_files: list[Path] = []
+        schema = output.schema
         if isinstance(output, RowStream):
-            rows, schema, parts = (
-                watch_interrupts(check_stream(contract, output, validate, all_verdicts)),
-                output.schema,
-                output.parts,
-            )
+            rows, parts = watch_interrupts(check_stream(contract, output, validate, all_verdicts)), output.parts
             if output.made:
-                all_verdicts += check_table(
-                    contract, pa.concat_tables([part.profile for part in output.made]), validate
-                )
+                profile = pa.concat_tables([part.profile for part in output.made])
+                all_verdicts += check_table(contract, profile, validate)
                 part_files = [Path(part.path) for part in output.made]
         else:
             all_verdicts += check_table(contract, output, validate)
-            rows, schema = output, output.schema
+            rows = output
         # Post-processing can be repeated if its output is lost; noise and counts cannot.
         for_good = step.kind is not StepKind.POSTPROCESS
         refs[name] = store.write_table(
@@ -135,10 +131,6 @@ class ContractVerdict:
     expectation: str
     held: bool
 
-    def to_failure(self) -> Failure:
-        """Return table, column and expectation by name, for an error."""
-        return {name: value for name, value in asdict(self).items() if name != "held"}
-
 
 Validate = Callable[[str, Sequence[Expectation], pa.Table], list[ContractVerdict]]
 """Called with the table's name, its expectations and the table; returns a verdict on each, in their order."""
@@ -161,16 +153,13 @@ def check_table(contract: TableContract, table: pa.Table, validate: Validate | N
     failures, verdicts = _check_schema(contract, table, expected), []
     if not failures and table.num_rows:
         verdicts = (validate or validate_quickly)(contract.name, contract.expectations, table)
-        failures = [verdict.to_failure() for verdict in verdicts if not verdict.held]
+        broken = [asdict(verdict) for verdict in verdicts if not verdict.held]
+        failures = [{fact: verdict[fact] for fact in ("table", "column", "expectation")} for verdict in broken]
         if contract.wide:
             failures = [named for failure in failures for named in _group_by_attribute(failure, table)]
     if failures:
         breaches = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
-        raise ContractError(
-            f"the table {contract.name!r} breaks its contract ({breaches})",
-            failures,
-            FAULT,
-        )
+        raise ContractError(f"the table {contract.name!r} breaks its contract ({breaches})", failures, FAULT)
     return verdicts
 
 
@@ -211,15 +200,14 @@ def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
 def _check_schema(contract: TableContract, table: pa.Table, expected: pa.Schema | None) -> list[Failure]:
     if expected is None or table.schema.equals(expected):
         return []
-    want, have = ({_format_field(f) for f in schema} for schema in (expected, table.schema))
+    want, have = (
+        {f"{f.name} ({f.type}{'' if f.nullable else ', not null'})" for f in schema}
+        for schema in (expected, table.schema)
+    )
     wrong = [(field, "schema: missing") for field in sorted(want - have)]
     wrong += [(field, "schema: not asked for") for field in sorted(have - want)]
     wrong = wrong or [("all", "schema: order of the columns")]
     return [{"table": contract.name, "column": field, "expectation": expectation} for field, expectation in wrong]
-
-
-def _format_field(field: pa.Field) -> str:
-    return f"{field.name} ({field.type}{'' if field.nullable else ', not null'})"
 
 
 def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[ContractVerdict]:
@@ -337,11 +325,8 @@ def _make_verdict(name: str, expectation: Expectation, *, held: bool) -> Contrac
 def _group_by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
     """Return a profile's failure as failures of the wide table's own columns, one for each column that breaks it."""
     measure = failure["column"]
-    attributes = [
-        r["column"]
-        for r in profile.to_pylist()
-        if measure in PROFILE_FAILURES and PROFILE_FAILURES[measure](r[measure])
-    ]
+    breaks = PROFILE_FAILURES.get(measure)
+    attributes = [r["column"] for r in profile.to_pylist() if breaks is not None and breaks(r[measure])]
     return [
         {**failure, "column": name, "expectation": f"{measure}, {failure['expectation']}"}
         for name in dict.fromkeys(map(str, attributes))

@@ -27,6 +27,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.engine.step import list_looks
 from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease
 from privsyn.pipelines.registry import plan_release
+from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.specs.misread import (
     MISREAD_SHARE,
     Misread,
@@ -119,7 +120,8 @@ class ReleasedTables:
 
     @classmethod
     def _read(cls, release: EvaluatedRelease) -> ReleasedTables:
-        where, steps = release.folder / "marginals", plan_release(release.spec).steps
+        where = release.folder / "marginals"
+        steps = [step for step in plan_release(release.spec).steps if not split_step_name(step.name)[0]]
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
         measured_in = [*list_looks(steps, LookKind.MARGINALS), *list_looks(steps, LookKind.ONE_WAYS)[1:]]

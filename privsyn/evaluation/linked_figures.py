@@ -329,7 +329,7 @@ def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple
             read_panel_table(iterate_kept(), encoding, pair_spec, repairs=repairs[0]),
             read_panel_table(synthetic.to_batches(), encoding, pair_spec, person, repairs[1]),
         )
-        upper_table = str(release.spec.tables[name].of)
+        upper_table, _ = release.spec.get_parent_table(name)
         rows_above = joined.count_above(), read(f"tables/{upper_table}.parquet").num_rows
         figures += list_table_pair_figures(tables, rows_above, pair_spec, name, upper_table)
         across = (

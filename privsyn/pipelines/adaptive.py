@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,18 +83,13 @@ def make_rows_so_far(n: int) -> Step:
         domain, knowledge = build_coarse_domain(recode), request.public.in_codes(recode)
         by_code, sets = set_apart(consistent)
         tied = knowledge.tied | list_attributes(sets)
-        core = synthesize.select_core_marginals(by_code, domain, tied)
+        core, core_domain = synthesize.select_core_marginals(by_code, domain, tied)
         settings = request.synthesis
         settings = settings.vary(oversample=1, seed=score_columns.derive_seed(settings.seed, n))
         number = score_columns.count_rows_so_far(estimate_total(recode))
+        zeros = read_zeros(request, inputs, recode)
         rows = synthesize.synthesize(
-            [*core.marginals, *sets],
-            core.domain,
-            settings,
-            number,
-            request.threads,
-            progress,
-            zeros=read_zeros(request, inputs, recode),
+            [*core, *sets], core_domain, settings, number, request.threads, progress, zeros=zeros
         )
         codes = synthesize.append_attributes(rows, by_code, domain, settings.seed, tied)
         return {"codes": RowStream.of_codes(codes.to_arrow().to_batches(), domain)}
@@ -114,23 +108,19 @@ def make_rows_so_far(n: int) -> Step:
     )
 
 
-class _Candidates(NamedTuple):
-    """Limits of the scored cliques: most cells of a pair, and most cells of a triple (None: no triples)."""
-
-    max_cells: int
-    gamma: int | None
-
-
-def _get_candidates(request: Request) -> _Candidates:
+def _limit_candidates(request: Request) -> dict[str, int | None]:
+    """Return the most cells of a scored pair, and of a scored triple (``gamma``; None: no triples)."""
     options = request.spec.mechanism
-    if isinstance(options, Aim):
-        return _Candidates(options.max_cells, options.gamma if options.triples else None)
-    selection = request.get_options(Adaptive).selection
-    return _Candidates(selection.max_cells, selection.gamma if request.get_options(Adaptive).triples else None)
+    limits, triples = (
+        (options, options.triples)
+        if isinstance(options, Aim)
+        else (request.get_options(Adaptive).selection, request.get_options(Adaptive).triples)
+    )
+    return {"max_cells": limits.max_cells, "gamma": limits.gamma if triples else None}
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    gamma = _get_candidates(request).gamma
+    gamma = _limit_candidates(request)["gamma"]
     cliques = score_columns.list_candidates(
         read_noisy_scores(inputs),
         inputs.domain(),
@@ -159,7 +149,7 @@ def score_residuals(n: int) -> ReleaseStep:
         measures=LookKind.RESIDUALS,
         inputs=(RECODED, RECODE, *list_released_tables("indif_scores"), list_refined(n)[0], codes),
         outputs=RELEASED,
-        settings=lambda r: _get_candidates(r)._asdict(),
+        settings=_limit_candidates,
         reads=(KnowledgePart.TARGETS,),
         plan=_plan_scores,
         exact=exact,
@@ -181,10 +171,8 @@ def score_residuals(n: int) -> ReleaseStep:
 def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode = inputs.read_pooled_recode()
     fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
-    queries, answers = inputs.noisy(f"residual_scores_{n}")
     weights = score_columns.reselect_cliques(
-        queries,
-        [float(y[0]) for y in answers],
+        *inputs.noisy_scores(f"residual_scores_{n}"),
         recode,
         fine,
         float(inputs.rho[f"measure_again_{n}"]),

@@ -112,18 +112,15 @@ def ask_unclear_trends(measure: ReleaseStep, chosen: str) -> ReleaseStep:
     """Return the measurement of the cliques in the table ``chosen``, which also asks unclear trends again."""
     noisy = measure.published["noisy"]
     words = f"{noisy.words}; pairs after the single columns are sums, as in `trends.parquet`"
+    sums = "; a trend asked again is a sum of signs, and each record adds at most 1"
     return replace(
         measure,
         look_kinds=(LookKind.TRENDS,),
         plan=partial(_plan_with_trends, chosen),
         exact=partial(_count_with_trends, measure),
-        look=replace(measure.look, reason=_explain_sum_of_signs),
+        look=replace(measure.look, reason=lambda r: explain_one_cell(r) + sums),
         published={**measure.published, "noisy": noisy._replace(words=words)},
     )
-
-
-def _explain_sum_of_signs(request: Request) -> str:
-    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
 
 
 def explain_by_trends(request: Request, inputs: Inputs) -> Mapping[Clique, float] | None:
@@ -200,8 +197,7 @@ def ask_trends_again(n: int) -> ReleaseStep:
 
 
 def _find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    queries, answers = inputs.noisy("one_way_marginals")
-    noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
+    noisy = {q.attributes[0]: y for q, y in zip(*inputs.noisy("one_way_marginals"), strict=True)}
     codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
     values = list_values_to_count(codecs, noisy, inputs.rho[VALUE_COUNTS], request.records)
     return {"counted": tabulate_counted(values, codecs)}
@@ -247,10 +243,6 @@ LOCATE_VALUES = Step(
 )
 
 
-def _plan_values(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    return measure_marginals.plan_values(read_counted(inputs.table(COUNTED)), rho, request.records)
-
-
 COUNT_VALUES = ReleaseStep(
     name=VALUE_COUNTS,
     title="Value counts",
@@ -260,7 +252,7 @@ COUNT_VALUES = ReleaseStep(
     read_with=(COUNTED,),
     inputs=(LOCATED, COUNTED),
     outputs=RELEASED,
-    plan=_plan_values,
+    plan=lambda r, i, rho: measure_marginals.plan_values(read_counted(i.table(COUNTED)), rho, r.records),
     exact=count_cells,
     look=LookDescription(
         counted="counts of single values of numbers in intervals that have many rows",
@@ -268,7 +260,7 @@ COUNT_VALUES = ReleaseStep(
         noise_of="a count of a value",
     ),
     rows=LOCATED,
-    rows_domain=lambda r, inputs: measure_marginals.build_located_domain(read_counted(inputs.table(COUNTED))),
+    rows_domain=lambda r, i: measure_marginals.build_located_domain(read_counted(i.table(COUNTED))),
     published=publish_noisy(VALUE_COUNTS, WORDS),
 )
 
@@ -283,8 +275,6 @@ def count_values_again(n: int) -> ReleaseStep:
 
 def read_frequent_values(request: Request, inputs: Inputs, recode: Recode) -> dict[str, FrequentValues]:
     """Return column -> its frequent values, by all looks; ``recode``: with all one-ways."""
-    queries, answers = pool_answers(*inputs.all_noisy(LookKind.VALUES))
-    looks: dict[str, tuple[Query, NDArray[Any]]] = {
-        q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)
-    }
+    pooled = zip(*pool_answers(*inputs.all_noisy(LookKind.VALUES)), strict=True)
+    looks: dict[str, tuple[Query, NDArray[Any]]] = {q.attributes[0]: (q, y) for q, y in pooled}
     return find_frequent_values(read_counted(inputs.table(COUNTED)), looks, recode, request.encoding)

@@ -58,10 +58,10 @@ TREE_WIDTH_NOTE = (
 
 
 def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
-    queries, answers = inputs.noisy(_name_scores(n))
+    queries, scores = inputs.noisy_scores(_name_scores(n))
     return score_columns.choose_worst_marginals(
         [q.attributes for q in queries],
-        [float(y[0]) for y in answers],
+        scores,
         queries[0].sigma if queries else 0.0,
         inputs.domain(),
         request.get_options(Aim).at_once(len(request.encoding.domain.attributes)),

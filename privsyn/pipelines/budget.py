@@ -20,7 +20,6 @@ from typing import NamedTuple, cast
 
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, PrivSyn
 from privsyn.engine.request import Request
-from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import get_ordered
 from privsyn.tasks.estimation.rungs import list_looked_at
 from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT
@@ -82,7 +81,9 @@ def _split_one_ways(request: Request, share: Fraction) -> Budget:
 
 def _split_pairs(request: Request, share: Fraction) -> Budget:
     """Return the shares of trends, the chosen marginals, and the counts of single values."""
-    trends, values = share_trends(request), _share_values(request)
+    trends, options = share_trends(request), request.spec.mechanism
+    counted = bool(request.encoding.wide_celled)
+    values = Fraction(repr(options.split.values)) * counted if isinstance(options, PrivSyn) else Fraction(0)
     return {
         "trend_scores": share * trends,
         "measure_marginals": share * (1 - trends - values),
@@ -102,14 +103,6 @@ def share_trends(request: Request) -> Fraction:
         return Fraction(0)
     with_trend = numbers + len(request.public.two_valued)
     return Fraction(repr(options.split.trends)) * Fraction(2 * with_trend, with_trend + len(binning))
-
-
-def _share_values(request: Request) -> Fraction:
-    """Return the part for counts of single values; 0 if rows are linked or no column has wide cells."""
-    options, encoding = request.spec.mechanism, request.encoding
-    if request.spec.panel is not None or not isinstance(encoding, EncodingPlan) or not encoding.wide_celled:
-        return Fraction(0)
-    return Fraction(repr(options.split.values)) if isinstance(options, PrivSyn) else Fraction(0)
 
 
 class SetParts(NamedTuple):
@@ -189,9 +182,7 @@ def _split_with_rungs(budget: Budget) -> Callable[[Request], Budget]:
 def _split_linked(request: Request) -> Budget:
     """Return the table of linked rows: PrivSyn's over one record per person, and the other counts of rows."""
     panel = request.encoding.get_order()[0]
-    counts_rows = (
-        not panel.household and not request.has_parent_rows
-    )  # they choose persons; rows above that exist are kept
+    counts_rows = not (panel.household or request.has_parent_rows)  # they choose persons; rows that exist are kept
     linked = {
         "measure_transitions": TRANSITIONS * bool(request.encoding.following),
         "measure_rows": LINKED_ROWS * counts_rows,

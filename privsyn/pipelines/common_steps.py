@@ -91,7 +91,7 @@ def _encode_rows(request: Request, inputs: Inputs, progress: Progress, *, number
     if parts_to_encode is not None:
         make, parts = parts_to_encode
         (schema, profile), *beside = [Shape(stream.schema, stream.profile) for stream in streams.values()]
-        files = inputs.work.make(make, profile, schema, parts, progress, beside)
+        files = list(inputs.work.make(make, profile, schema, parts, progress, beside))
         private.refuse_changed()
         repairs = encode_rows.Repairs(sum((part.extra.counts for part in files), Counter()))
         by_table = zip(*((part, *part.beside) for part in files), strict=True)
@@ -112,10 +112,7 @@ _ENCODE = Step(
     kind=StepKind.TRANSFORM,
     inputs=(),
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
-    fields=(
-        *(ENCODED_COLUMNS, ENCODED_ORDER, CODES, RECORD),
-        *("unit", "once", "null_values", "csv"),
-    ),
+    fields=(ENCODED_COLUMNS, ENCODED_ORDER, CODES, RECORD, "unit", "once", "null_values", "csv"),
     reads=(KnowledgePart.CODES,),
     run=partial(_encode_rows, numbers=False),
     encodes=True,

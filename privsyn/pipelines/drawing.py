@@ -12,7 +12,7 @@ from pathlib import Path
 import networkx as nx
 
 from privsyn.data_contracts.artifacts import StepKind
-from privsyn.engine.step import Step, connect, fund, release_steps
+from privsyn.engine.step import connect, fund, release_steps
 from privsyn.pipelines import panel
 from privsyn.pipelines.one_shot import build_looks
 from privsyn.pipelines.panel import MAKE_WITHOUT_ROWS
@@ -44,30 +44,23 @@ def draw_mermaid() -> str:
 
     Steps of some releases only are dashed.  Arrows implied by other arrows are left out.
     """
+    names = [step.name for step in STEPS]
     order: nx.DiGraph = nx.DiGraph((producer, step.name) for step in _WIRED for producer in step.producers)
+    arrows = sorted(nx.transitive_reduction(order).edges, key=lambda arrow: [names.index(name) for name in arrow])
     lines = ["flowchart TD"]
     lines += [f'    {step.name}["{step.title}"]:::{step.kind}' for step in STEPS]
-    lines += [f"    {a} --> {b}" for a, b in sorted(nx.transitive_reduction(order).edges, key=_find_places)]
+    lines += [f"    {a} --> {b}" for a, b in arrows]
     lines += [f"    classDef {kind} {style}" for kind, style in COLORS.items()]
     lines += [f"    {SOME_RELEASES}", f"    class {','.join(step.name for step in STEPS if step.when)} some"]
     return "\n".join(lines)
 
 
-def _find_places(edge: tuple[str, str]) -> tuple[int, int]:
-    names = [step.name for step in STEPS]
-    return names.index(edge[0]), names.index(edge[1])
-
-
 def list_stages() -> str:
     """Return one indented line per step: its title, kind and description."""
-    rows = [(step.title, str(step.kind), _describe(step)) for step in STEPS]
+    rows = [(s.title, str(s.kind), f"{s.about} [{s.when}]" if s.when else s.about) for s in STEPS]
     width = max(len(title) for title, *_ in rows) + 6
     begins = [(f"    {title:{width - 4}}{kind:14}", about) for title, kind, about in (*rows, PUBLISH)]
     return "\n".join(textwrap.fill(begin + about, 120, subsequent_indent=" " * (width + 16)) for begin, about in begins)
-
-
-def _describe(step: Step) -> str:
-    return f"{step.about} [{step.when}]" if step.when else step.about
 
 
 def tabulate_steps() -> str:

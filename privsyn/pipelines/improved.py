@@ -33,7 +33,7 @@ from privsyn.pipelines.one_shot import (
     build_looks,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps
-from privsyn.tasks.estimation.noisy import count_marginals
+from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import select_marginals
@@ -72,18 +72,18 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
     first_recode, fine, options = inputs.recode(), request.public.measured_again, request.get_options(PrivSyn)
     binning = request.encoding.binning
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
-    score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)
+    queries, scores = pool_answers(*inputs.all_noisy(LookKind.SCORES))  # of every release, against one table
     rho = float(sum(inputs.rho.values()))
-    pairs = select_marginals.select_from_all_scores(
-        score_queries,
-        scores_again,
+    pairs = select_marginals.select(
+        queries,
+        [float(score[0]) for score in scores],
         first_recode,
-        {a: r for a, r in all_one_ways.items() if binning[a].chances is None},  # without attributes of rounding
         rho,
         request.records,
         options.selection,
         remeasure_one_ways=options.split.remeasure_one_ways,
         targets=request.public.targets,
+        all_one_ways={a: r for a, r in all_one_ways.items() if binning[a].chances is None},  # not those of rounding
         explained=explain_by_trends(request, inputs),
     )
     domain = build_coarse_domain(first_recode)

@@ -26,8 +26,7 @@ from privsyn.tasks.synthesis import shards
 
 def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
     """Return pair -> noisy score."""
-    queries, answers = inputs.noisy(SCORES.name)
-    return {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
+    return {(q.attributes[0], q.attributes[1]): y for q, y in zip(*inputs.noisy_scores(SCORES.name), strict=True)}
 
 
 def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
@@ -82,13 +81,7 @@ DrawRows = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]
 
 
 def build_drawing_step(
-    *,
-    name: str,
-    title: str,
-    draw: DrawRows,
-    fields: tuple[str, ...],
-    reads: tuple[KnowledgePart, ...] = (),
-    words: str,
+    *, name: str, title: str, draw: DrawRows, fields: tuple[str, ...], reads: tuple[KnowledgePart, ...] = (), words: str
 ) -> Step:
     """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from the measurements."""
 

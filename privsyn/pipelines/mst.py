@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import Mst
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
@@ -58,15 +57,11 @@ LIMIT = (
 )
 
 
-def _choose_tree(request: Request, inputs: Inputs) -> list[Clique]:
-    return select_marginals.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
-
-
 SELECT_TREE = build_choice_step(
     name="select_tree",
     title="Select tree",
     scores=SCORES.name,
-    choose=_choose_tree,
+    choose=lambda r, inputs: select_marginals.find_spanning_tree(read_noisy_scores(inputs), inputs.domain()),
     words="the tree of pairs that links all columns with the largest noisy scores is measured",
 )
 

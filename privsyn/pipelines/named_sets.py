@@ -149,9 +149,7 @@ SCORE_TRIPLES = ReleaseStep(
         noise_of="an interaction",
     ),
     rows=HALF_ROWS,
-    rows_domain=lambda r, inputs: measure_marginals.build_set_domain(
-        measure_marginals.read_merges(inputs.table(HALVES))
-    ),
+    rows_domain=lambda r, i: measure_marginals.build_set_domain([_read_halves(i)]),
     padded=True,
     published=publish_noisy("triples", "how well two columns together predict a third"),
 )
@@ -186,8 +184,7 @@ PLAN_SETS = Step(
     run=_plan_sets,
     published={
         "merges": PublishedFile(
-            MERGES_FILE,
-            "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
+            MERGES_FILE, "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set"
         )
     },
     words=lambda r: (
@@ -200,15 +197,12 @@ PLAN_SETS = Step(
 
 def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
     """Return the sets to measure, by the noisy scores of triples and pairs."""
-    queries, answers = inputs.noisy("triple_scores")
-    score_queries, scores = inputs.noisy("indif_scores")
-    recode = inputs.recode()
+    recode, pairs = inputs.recode(), zip(*inputs.noisy_scores("indif_scores"), strict=True)
     return score_columns.choose_sets(
-        queries,
-        [float(y[0]) for y in answers],
+        *inputs.noisy_scores(TRIPLE_SCORES),
         estimate_total(recode),
         request.public.targets.focus,
-        {q.attributes: float(y[0]) for q, y in zip(score_queries, scores, strict=True)},
+        {q.attributes: score for q, score in pairs},
         recode,
     )
 
@@ -250,12 +244,9 @@ MERGE_ROWS = _build_merging("merge_rows", "Merge rows", MERGES, MEASURE_SETS, "b
 HALVE_ROWS = _build_merging("halve_rows", "Halve rows", HALVES, TRIPLE_SCORES, "before triple scores")
 
 
-def _plan_counts(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    return measure_marginals.plan_set_queries(measure_marginals.read_merges(inputs.table(MERGES)), rho, request.records)
-
-
-def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-    return measure_marginals.count_sets(rows, measure_marginals.read_merges(inputs.table(MERGES)), request.threads)
+def read_sets(inputs: Inputs) -> list[measure_marginals.PlannedSet]:
+    """Return the planned sets."""
+    return measure_marginals.read_merges(inputs.table(MERGES))
 
 
 COUNT_SETS = ReleaseStep(
@@ -267,13 +258,11 @@ COUNT_SETS = ReleaseStep(
     read_with=(MERGES,),
     inputs=(ROWS, MERGES),
     outputs=RELEASED,
-    plan=_plan_counts,
-    exact=_count,
+    plan=lambda r, i, rho: measure_marginals.plan_set_queries(read_sets(i), rho, r.records),
+    exact=lambda r, i, rows, queries: measure_marginals.count_sets(rows, read_sets(i), r.threads),
     look=LookDescription(counted=COUNTS_OF_SETS, reason=ONE_CELL),
     rows=ROWS,
-    rows_domain=lambda r, inputs: measure_marginals.build_set_domain(
-        measure_marginals.read_merges(inputs.table(MERGES))
-    ),
+    rows_domain=lambda r, i: measure_marginals.build_set_domain(read_sets(i)),
     padded=True,
     published=publish_noisy("sets", WORDS),
 )
@@ -285,11 +274,6 @@ SET_STEPS = (PLAN_HALVES, HALVE_ROWS, SCORE_TRIPLES, PLAN_SETS, MERGE_ROWS, COUN
 def measure_sets_again(n: int) -> ReleaseStep:
     """Return the look of a further release ``n`` at the same sets."""
     return repeat(COUNT_SETS, n, publish_noisy(f"sets_{n}", WORDS))
-
-
-def read_sets(inputs: Inputs) -> list[measure_marginals.PlannedSet]:
-    """Return the planned sets."""
-    return measure_marginals.read_merges(inputs.table(MERGES))
 
 
 def read_set_marginals(inputs: Inputs) -> list[Marginal]:

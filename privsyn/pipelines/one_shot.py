@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.counting.engine import list_parts
-from privsyn.counting.recoded_parts import RecodedParts
+from privsyn.counting.recoded_parts import recode_part
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
@@ -22,13 +22,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, RowStream, Step, connect, fund
-from privsyn.pipelines.added_looks import (
-    TREND_SCORES,
-    TRENDS,
-    VALUE_STEPS,
-    ask_unclear_trends,
-    explain_by_trends,
-)
+from privsyn.pipelines.added_looks import TREND_SCORES, TRENDS, VALUE_STEPS, ask_unclear_trends, explain_by_trends
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
@@ -91,7 +85,7 @@ def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     rows = RowStream.of_codes((), build_coarse_domain(recode), padded=True)
     parts = list_parts(stored.files) if isinstance(stored, StoredTable) else []
     if parts:
-        files = inputs.work.make(RecodedParts(recode).make, rows.profile, rows.schema, parts)
+        files = inputs.work.make(partial(recode_part, recode), rows.profile, rows.schema, parts)
         return {"recoded_rows": rows.read(files)}
     batches = compress_domain.recode_rows(inputs.batches(ENCODED), recode)
     return {"recoded_rows": replace(rows, batches=read_ahead(batches, request.threads))}
@@ -156,9 +150,7 @@ SCORES = ReleaseStep(
     plan=_plan_scores,
     exact=_score_exactly,
     look=LookDescription(
-        counted="how strongly each pair of columns is related",
-        reason=_explain_score_sensitivity,
-        noise_of="a score",
+        counted="how strongly each pair of columns is related", reason=_explain_score_sensitivity, noise_of="a score"
     ),
     rows=RECODED,
     padded=True,
@@ -173,11 +165,9 @@ CRITERION = ("mechanism.selection.criterion", "mechanism.selection.max_cells")
 
 
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    queries, answers = inputs.noisy(SCORES.name)
     options = request.get_options(PrivSyn)
     pairs = select_marginals.select(
-        queries,
-        [float(a[0]) for a in answers],
+        *inputs.noisy_scores(SCORES.name),
         inputs.recode(),
         float(inputs.rho[MEASURED]),
         request.records,

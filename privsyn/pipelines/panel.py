@@ -8,18 +8,18 @@ Persons of the table above who have no rows are counted by their columns, and ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.linked_tables import get_above
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
@@ -57,7 +57,7 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transitions import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import encode, measure_marginals
-from privsyn.tasks.steps.decode_linked import build_linked_domain, build_linked_schema, decode_linked, linked_to_arrow
+from privsyn.tasks.steps.decode_linked import build_linked_domain, decode_linked, linked_to_arrow
 from privsyn.tasks.synthesis import shards
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ ROWS_WITHOUT = "list_without_rows.without_rows"
 
 
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode, plan = inputs.recode(), request.encoding
-    rows = encode.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
-    return {"without_rows": RowStream.of_codes(rows, encode.build_without_domain(recode, plan))}
+    rows = encode.list_without_rows(inputs.batches("encode.without_rows"), request.encoding, inputs.recode())
+    return {"without_rows": RowStream.of_codes(rows, _build_without_domain(request, inputs))}
 
 
 LIST_WITHOUT_ROWS = Step(
@@ -87,9 +86,8 @@ LIST_WITHOUT_ROWS = Step(
 )
 
 
-def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain = encode.build_without_domain(inputs.recode(), request.encoding)
-    return measure_marginals.plan_one_ways(domain, rho, request.records)
+def _build_without_domain(request: Request, inputs: Inputs) -> Domain:
+    return encode.build_without_domain(inputs.recode(), request.encoding)
 
 
 MEASURE_WITHOUT_ROWS = ReleaseStep(
@@ -101,7 +99,7 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     inputs=(ROWS_WITHOUT, RECODE),
     outputs=RELEASED,
     inherits=(KnowledgePart.CODES,),
-    plan=_plan,
+    plan=lambda r, i, rho: measure_marginals.plan_one_ways(_build_without_domain(r, i), rho, r.records),
     exact=count_cells,
     look=LookDescription(
         counted="counts of persons, or households, without rows, by each of their columns",
@@ -109,7 +107,7 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
         noise_of="a count of those without rows",
     ),
     rows=ROWS_WITHOUT,
-    rows_domain=lambda r, i: encode.build_without_domain(i.recode(), r.encoding),
+    rows_domain=_build_without_domain,
     published=publish_noisy("without_rows", "counts persons, or households, without rows by each of their columns"),
     limit="Persons, or households, without rows were counted by one column at a time.",
 )
@@ -119,17 +117,14 @@ def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
     from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
     plan, recode, rows = request.encoding, inputs.recode(), request.spec.mechanism.synthesis.rows
-    queries, answers = inputs.noisy("measure_without_rows")
-    noisy = [(query, counts.astype(np.float64)) for query, counts in zip(queries, answers, strict=True)]
+    noisy = inputs.noisy_counts("measure_without_rows")
     scale = 1.0 if rows == "auto" else rows / max(estimate_total(recode), 1.0)
     above, order = get_above(request.spec.tables)[1].columns, request.column_order
     seed = request.spec.mechanism.synthesis.seed
     batches_without_rows = draw_records.make_without_rows(
         inputs.batches("link_rows.linked"), plan, recode, noisy, order, above, seed, scale
     )
-    ranges = draw_records.list_ranges(plan, order, above)
-    profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-    return {"without_rows": RowStream(draw_records.build_schema(plan, order, above), batches_without_rows, profile)}
+    return {"without_rows": RowStream.of_values(batches_without_rows, draw_records.list_ranges(plan, order, above))}
 
 
 MAKE_WITHOUT_ROWS = Step(
@@ -188,13 +183,13 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
     numbered = _list_numbers(plan)
     streams |= dict.fromkeys(numbered, RowStream.of_numbers((), plan))
 
-    def iterate_tables() -> Iterator[tuple[pa.RecordBatch, ...]]:
-        for made in persons.encode(rows, plan, repairs):
-            yield made.records, made.kept, made.without, *(getattr(made, name) for name in numbered)
-
+    batches = (
+        (made.records, made.kept, made.without, *(getattr(made, name) for name in numbered))
+        for made in persons.encode(rows, plan, repairs)
+    )
     domain = build_runs_domain(plan)
     return {
-        **write_together(streams, inputs.private.check_unchanged(iterate_tables()), inputs.work),
+        **write_together(streams, inputs.private.check_unchanged(batches), inputs.work),
         "runs": RowStream.of_codes(runs_to_batches(persons.list_runs(), domain), domain),
         "repairs": repairs.to_table,
     }
@@ -213,11 +208,14 @@ def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]
     return build_transition_codes(request.encoding, inputs.recode(), rho) if rho else {}
 
 
+def _build_pair_domain(request: Request, inputs: Inputs) -> Domain:
+    return encode.build_pair_domain(_build_codes(request, inputs), request.encoding)
+
+
 def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    codes = _build_codes(request, inputs)
     stored = encode.StoredRows(*(partial(inputs.batches, name) for name in (ROWS, NUMBERS, RUNS)))
-    rows = encode.pair_rows(stored, request.encoding, codes)
-    return {"pairs": RowStream.of_codes(rows, encode.build_pair_domain(codes, request.encoding), padded=True)}
+    rows = encode.pair_rows(stored, request.encoding, _build_codes(request, inputs))
+    return {"pairs": RowStream.of_codes(rows, _build_pair_domain(request, inputs), padded=True)}
 
 
 PAIR_ROWS = Step(
@@ -239,12 +237,6 @@ PAIR_ROWS = Step(
 """Pairs one row of each person, or one member of each household, with the next."""
 
 
-def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    plan = request.encoding
-    domain = encode.build_pair_domain(_build_codes(request, inputs), plan)
-    return encode.plan_transition_queries(plan, domain, rho, request.records)
-
-
 MEASURE_TRANSITIONS = ReleaseStep(
     name=TRANSITIONS,
     title="Measure transitions",
@@ -254,7 +246,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     inputs=(PAIRS, RECODE),
     outputs=RELEASED,
     inherits=(KnowledgePart.CODES,),
-    plan=_plan_transitions,
+    plan=lambda r, i, rho: encode.plan_transition_queries(r.encoding, _build_pair_domain(r, i), rho, r.records),
     exact=count_cells,
     look=LookDescription(
         counted="counts of a row's value by the next row's, from one pair of rows per person (two per household)",
@@ -264,7 +256,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
         noise_of="a count of pairs",
     ),
     rows=PAIRS,
-    rows_domain=lambda r, i: encode.build_pair_domain(_build_codes(r, i), r.encoding),
+    rows_domain=_build_pair_domain,
     padded=True,
     published=publish_noisy(
         "transitions",
@@ -276,10 +268,13 @@ MEASURE_TRANSITIONS = ReleaseStep(
 )
 
 
+def _build_kept_domain(request: Request, inputs: Inputs) -> Domain:
+    return encode.build_kept_domain(request.encoding, inputs.recode())
+
+
 def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    plan, recode = request.encoding, inputs.recode()
-    rows = encode.keep_rows(inputs.batches(ROWS), plan, recode)
-    return {"kept": RowStream.of_codes(rows, encode.build_kept_domain(plan, recode), padded=True)}
+    rows = encode.keep_rows(inputs.batches(ROWS), request.encoding, inputs.recode())
+    return {"kept": RowStream.of_codes(rows, _build_kept_domain(request, inputs), padded=True)}
 
 
 KEEP_ROWS = Step(
@@ -298,7 +293,7 @@ KEEP_ROWS = Step(
 
 
 def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain, most = encode.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
+    domain, most = _build_kept_domain(request, inputs), request.spec.unit.records
     return measure_marginals.plan_one_ways(domain, rho, most, equal=False)
 
 
@@ -319,7 +314,7 @@ MEASURE_ROWS = ReleaseStep(
         noise_of="a count of rows",
     ),
     rows=KEPT,
-    rows_domain=lambda r, i: encode.build_kept_domain(r.encoding, i.recode()),
+    rows_domain=_build_kept_domain,
     padded=True,
     published=publish_noisy("rows", "has for every column how many rows have each code, over all rows of all persons"),
 )
@@ -331,18 +326,16 @@ LINKED_LOOKS = (PAIR_ROWS, MEASURE_TRANSITIONS, KEEP_ROWS, MEASURE_ROWS, LIST_WI
 """The steps of the looks at all rows of persons."""
 
 
-def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
+def _read_rows(inputs: Inputs) -> NoisyTables:
     """Return column -> noisy counts of rows, and their sigma."""
-    answers = zip(*inputs.noisy("measure_rows"), strict=True)
-    noisy_by_name = {query.attributes[0]: (counts.astype(np.float64), query.sigma) for query, counts in answers}
-    return {a: noisy_by_name[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in noisy_by_name}
+    by_name = {query.attributes[0]: (counts, query.sigma) for query, counts in inputs.noisy_counts("measure_rows")}
+    return {a: by_name[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in by_name}
 
 
 def _read_transitions(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> NoisyTables:
     """Return attribute -> noisy counts of its codes by its codes in the next row, and their sigma."""
-    answers = zip(*inputs.noisy(TRANSITIONS), strict=True)
     return {
-        q.attributes[0]: (c.astype(np.float64).reshape(codes[q.attributes[0]].size, -1), q.sigma) for q, c in answers
+        (a := q.attributes[0]): (c.reshape(codes[a].size, -1), q.sigma) for q, c in inputs.noisy_counts(TRANSITIONS)
     }
 
 
@@ -353,8 +346,8 @@ def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[N
     """
     sizes = [codes[a].size for a in (*codes, *codes)]
     tables = [
-        (counts.astype(np.float64).reshape(-1, size, size), query.sigma)
-        for query, counts, size in zip(*inputs.noisy(TRANSITIONS), sizes, strict=False)
+        (counts.reshape(-1, size, size), query.sigma)
+        for (query, counts), size in zip(inputs.noisy_counts(TRANSITIONS), sizes, strict=False)
     ]
     return dict(zip(codes, tables, strict=False)), dict(zip(codes, tables[len(codes) :], strict=False))
 
@@ -391,7 +384,7 @@ def _build_row_linker(
     from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
     from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
 
-    one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+    one_ways = marginals.list_one_ways(consistent)
     number = count_pairs(plan, recode, one_ways) if noisy_transitions else 0.0
     transitions = {}
     for a, (table, sigma) in noisy_transitions.items():
@@ -466,10 +459,8 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     order, settings = request.column_order, request.synthesis
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
-    ranges = plan.list_table_ranges(order)
-    profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
     sizes = shards.compute_open_part_rows(parts)  # persons who break a rule may be left out
-    return {"synthetic": RowStream(build_linked_schema(plan, order), rows, profile, sizes)}
+    return {"synthetic": RowStream.of_values(rows, plan.list_table_ranges(order), sizes)}
 
 
 DECODE = Step(

@@ -178,11 +178,7 @@ def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, f
     """Return the groups' attributes, the noisy number of rows per group in the domain's shape, and its sigma."""
     (query,), (noisy,) = inputs.noisy(MEASURED[1])
     if len(query.attributes) > 1:
-        return (
-            query.attributes,
-            noisy.reshape(build_coarse_domain(recode).shape(query.attributes)),
-            query.sigma,
-        )
+        return query.attributes, noisy.reshape(build_coarse_domain(recode).shape(query.attributes)), query.sigma
     r = recode[query.attributes[0]]  # a single column was asked in fine codes
     codes = r.coarse[r.kept]
     counts = np.bincount(codes, weights=noisy[r.kept], minlength=r.size)
@@ -212,10 +208,7 @@ PRIOR_ROWS = build_drawing_step(
     name="prior_rows",
     title="Prior rows",
     draw=_draw_rows,
-    fields=(
-        *("mechanism.group", "mechanism.large", "mechanism.turns", "mechanism.shrink"),
-        "mechanism.synthesis",
-    ),
+    fields=("mechanism.group", "mechanism.large", "mechanism.turns", "mechanism.shrink", "mechanism.synthesis"),
     reads=(KnowledgePart.RULES, KnowledgePart.PRIOR),
     words="rows of the public table, drawn group by group as often as the noisy counts say, which are met by the least "
     "change in relative entropy",

@@ -43,11 +43,7 @@ from privsyn.tasks.steps import measure_marginals
 RUNG_COUNTS, CHOOSE = "rung_counts", "choose_cells"
 CUTS, FINER = f"{CHOOSE}.cuts", "encode_finer"
 
-NUMBERS_OF = {
-    "encoded_rows": "numbers",
-    "rows_of_persons": "numbers_of_rows",
-    "without_rows": "numbers_without_rows",
-}
+NUMBERS_OF = {"encoded_rows": "numbers", "rows_of_persons": "numbers_of_rows", "without_rows": "numbers_without_rows"}
 """Table of codes that *encode* makes -> table of numbers of the same rows."""
 
 NO_RUNG_COUNTS = {
@@ -87,8 +83,7 @@ COUNT_RUNGS = ReleaseStep(
 
 
 def _choose(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    queries, answers = inputs.noisy(RUNG_COUNTS)
-    looks = {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
+    looks = {q.attributes[0]: (q, y) for q, y in zip(*inputs.noisy(RUNG_COUNTS), strict=True)}
     sigmas = {q.attributes[0]: q.sigma for q in plan_one_ways(request, inputs, inputs.rho[ONE_WAYS.name])}
     codecs = [codec for codec in list_looked_at(request.encoding) if codec.attribute in looks]
     return {"cuts": tabulate_cuts(choose_cells(codecs, looks, sigmas) if codecs else [])}

@@ -45,7 +45,7 @@ from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.knowledge import prior_pairs, totals
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import decode, make_consistent, synthesize
+from privsyn.tasks.steps import make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 from privsyn.tasks.synthesis.implied_pairs import choose_strongest
 
@@ -222,14 +222,14 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
         prior = prior_pairs.choose_followed(expected, recode, consistent)
     # attributes are appended to the core's rows one by one; those tied by rules, sets or a prior are made together
     made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
-    core = synthesize.select_core_marginals(consistent, domain, made_together)
+    core, core_domain = synthesize.select_core_marginals(consistent, domain, made_together)
     settings, totals = request.synthesis, knowledge.public.totals
     total = estimate_total(recode) if totals is None else totals.rows
     planned = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
     zeros = read_zeros(request, inputs, recode)
-    parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, zeros, prior)
-    codes = RowStream.of_codes((), core.domain)
+    parts = synthetic_parts.CoreParts([*core, *sets], core_domain, settings, zeros, prior)
+    codes = RowStream.of_codes((), core_domain)
     if len(planned) == 1:
         return {"core_codes": replace(codes, batches=parts.make(planned[0], request.threads, progress).batches)}
     return {"core_codes": codes.read(synthetic_parts.make_core_parts(inputs.work, parts, planned, progress))}
@@ -271,11 +271,11 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     knowledge = request.public.in_codes(inputs.recode())
     follows_prior = prior_pairs.is_trusted(knowledge.prior_pairs, partial(inputs.noisy, SCORES))
     tied = frozenset(domain.attributes) if follows_prior else knowledge.tied | list_attributes(sets)
-    core = synthesize.select_core_marginals(consistent, domain, tied)
+    _, core_domain = synthesize.select_core_marginals(consistent, domain, tied)
     quotas = totals.Quotas(knowledge.exact_counts)
-    made = synthetic_parts.list_shard_rows(inputs.work, inputs.stored(CORE), core.domain, request.synthesis)
+    made = synthetic_parts.list_shard_rows(inputs.work, inputs.stored(CORE), core_domain, request.synthesis)
     tasks = [synthetic_parts.ExactShard(shard, rows, quotas.take(shard.rows)) for shard, rows in made]
-    parts = synthetic_parts.WholeParts(core.domain, consistent, domain, tied)
+    parts = synthetic_parts.WholeParts(core_domain, consistent, domain, tied)
     codes = RowStream.of_codes((), domain)
     return {"codes": codes.make(inputs.work, parts.make, tasks, request.threads, progress)}
 
@@ -309,9 +309,7 @@ def decode_rows(request: Request, inputs: Inputs, progress: Progress, codes: str
     asked_pairs = request.list_asked_pairs(domain.attributes) if related else None
     parts = synthetic_parts.DecodedParts(recode, encoding, order, exact, related, asked_pairs)
     tasks = synthetic_parts.list_shard_rows(inputs.work, inputs.stored(codes), domain, request.spec.mechanism.synthesis)
-    ranges = encoding.ranges()
-    profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
-    stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
+    stream = RowStream.of_values((), encoding.list_table_ranges(order))
     return {"synthetic": stream.make(inputs.work, parts.make, tasks, request.threads, progress)}
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
-from privsyn.data_contracts.linked_tables import get_above, get_below
 from privsyn.data_contracts.panels import MOST_PERSONS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.spec_checks import list_named_columns
@@ -49,7 +48,7 @@ from privsyn.pipelines.synthesis_steps import (
 from privsyn.tasks.estimation.smooth_counts import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows, read_values_above
-from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
+from privsyn.tasks.steps.decode_linked import decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
 WITH_ROWS, WITHOUT_ROWS, OF_ROWS = "first.synthetic", "none.without_rows", "upper.synthetic"
@@ -63,10 +62,10 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     steps = [_place(request, step, first, {}) for step in _plan(panel.build_steps(of_first), of_first)]
     for name in further:
         pair_steps = _plan(build_further_steps(request, name), request.table_pairs[name])
-        above = request.spec.tables[name].of
+        above, _ = request.spec.get_parent_table(name)
         names = {step.name: name_step(name, step.name) for step in pair_steps}
         names |= {"first": "decode", "none": "make_without_rows"}
-        names |= {"upper": name_step(str(above), "decode")} if above in further else {}
+        names |= {"upper": name_step(above, "decode")} if above in further else {}
         steps += [_place(request, step, name, names) for step in pair_steps]
     return tuple(sorted(steps, key=lambda step: not step.encodes))  # no table is read after the first look
 
@@ -155,8 +154,8 @@ def _place_file(child: str, name: str) -> str:
 def explain_sensitivity(request: Request, child: str, reason: str) -> str:
     """Return the reason for the sensitivity of a look at a further table; ``reason``: the pair's step gives it."""
     spec, one_person = request.spec, request.spec.unit.one
-    above = spec.tables[child].of
-    if above != get_above(spec.tables)[0]:
+    above, _ = spec.get_parent_table(child)
+    if above != spec.table_names[0]:
         drawn = (
             f"one row of {above} stands for each {one_person}, drawn by a rule that depends on that {one_person} alone"
         )
@@ -179,17 +178,19 @@ def build_further_steps(request: Request, child: str) -> tuple[Step, ...]:
 
 def _list_tables_above(spec: ReleaseSpec, child: str) -> tuple[str, ...]:
     """Return the tables to read for the rows above a further table and the persons above those rows."""
-    (root, _), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[child].of
-    return {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}.get(str(above), (OF_ROWS, WITH_ROWS, WITHOUT_ROWS))
+    root, first, *_ = spec.table_names
+    inputs = {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}
+    return inputs.get(spec.get_parent_table(child)[0], (OF_ROWS, WITH_ROWS, WITHOUT_ROWS))
 
 
 def _iterate_above(spec: ReleaseSpec, child: str, inputs: Inputs) -> Iterator[Numbered]:
     """Yield the rows of the table above with their persons' columns, and the rows' numbers."""
-    (root, persons), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[child].of
+    root, first, *_ = spec.table_names
+    above, _ = spec.get_parent_table(child)
     if above == first:
         yield from number_rows(inputs.batches(WITH_ROWS))
         return
-    key = str(persons.key)
+    _, key = spec.get_parent_table(first)
     of_persons = number_persons(inputs.batches(WITH_ROWS), inputs.batches(WITHOUT_ROWS), key)
     if above == root:
         yield from of_persons
@@ -217,8 +218,7 @@ def _build_drawing_step(whole_request: Request, child: str) -> Step:
         by_code, sets = read_consistent(request, inputs)
         consistent = [*by_code, *sets]
         number, codes = draw_records.encode_above(_iterate_above(spec, child, inputs), request.encoding, recode)
-        noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
-        chosen = draw_records.choose_above(codes, noisy, consistent, seed)
+        chosen = draw_records.choose_above(codes, inputs.noisy_counts("measure_without_rows"), consistent, seed)
         codes = {a: np.ascontiguousarray(code[chosen]) for a, code in codes.items()}
         records = draw_records.draw_records(codes, consistent, domain, seed, request.threads)
         of_numbers = Domain.of({ABOVE: MOST_PERSONS})
@@ -232,12 +232,7 @@ def _build_drawing_step(whole_request: Request, child: str) -> Step:
         name="draw_records",
         title="Draw records",
         kind=StepKind.POSTPROCESS,
-        inputs=(
-            MARGINALS,
-            RECODE,
-            *list_released_tables("measure_without_rows"),
-            *_list_tables_above(spec, child),
-        ),
+        inputs=(MARGINALS, RECODE, *list_released_tables("measure_without_rows"), *_list_tables_above(spec, child)),
         may_read=BESIDE_CONSISTENT,
         outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
         fields=("mechanism.synthesis.seed",),
@@ -263,21 +258,13 @@ def _build_decoding_step(whole_request: Request, child: str) -> Step:
                 number = pa.array(above[np.asarray(batch.column(key)) - 1], pa.int64())
                 yield batch.set_column(batch.schema.get_field_index(key), batch.schema.field(key), number)
 
-        ranges = plan.list_table_ranges(order)
-        profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-        return {"synthetic": RowStream(build_linked_schema(plan, order), rows(), profile)}
+        return {"synthetic": RowStream.of_values(rows(), plan.list_table_ranges(order))}
 
     return Step(
         name="decode",
         title="Decode",
         kind=StepKind.POSTPROCESS,
-        inputs=(
-            panel.LINKED,
-            NUMBERS,
-            RECODE,
-            *REFINED,
-            *(_list_tables_above(spec, child) if ruled else ()),
-        ),
+        inputs=(panel.LINKED, NUMBERS, RECODE, *REFINED, *(_list_tables_above(spec, child) if ruled else ())),
         outputs={"synthetic": tables.SYNTHETIC},
         fields=panel.DECODE.fields,
         settings=lambda r: {"order": list(r.spec.tables[child].columns)},

@@ -33,7 +33,6 @@ from privsyn.publish.formats.tables import (
     add_unmeasured,
     describe_linked_column,
     format_meaning,
-    list_linked_tables,
     list_ranges,
     name_linked_file,
 )
@@ -179,7 +178,7 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
         about = f"{name}: {words[name]}" if words.get(name) else name
         of_counts = f"{source}, {about}. Made from the private table with {_state_promise(release)} {reference}"
         tables.append(_read_table(folder, manifest, [name], start + table_of_file[name], of_counts))
-    for table in list_linked_tables(spec):
+    for table in spec.table_names:
         file, described = name_linked_file(table), spec.tables[table].columns
         columns = {name: _describe(describe_linked_column(spec, table, name)) for name in described}
         tables.append(_read_table(folder, manifest, [file], f"{start}tables_{table}", comment, columns))

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import CategoricalColumn
-from privsyn.data_contracts.linked_tables import get_above, get_below, name_one_place
+from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
@@ -95,16 +95,16 @@ class JoinedSource(Source):
                 f"Hand over a mapping with a table each for {names}",
                 "release.data",
             )
-        table_pairs = spec.table_pairs or {get_below(spec.tables)[0]: spec}
+        root, first, *further = spec.table_names
+        table_pairs = spec.table_pairs or {first: spec}
         named = {str(table.of) for table in spec.tables.values()}  # tables with rows below, which name their key
-        root, persons = get_above(spec.tables)
         household, opened = spec.unit.household_id is not None, {}
         for name, pair_spec in table_pairs.items():
+            _, key = pair_spec.get_parent_table(name)
             for table_name, table in pair_spec.tables.items():
-                key = str(get_above(pair_spec.tables)[1].key)
                 read_key = table_name == name and (household or table_name in named)
                 if table_name not in opened:
-                    person = str(persons.key) if table_name == name and table.of != root else None
+                    person = spec.get_parent_table(first)[1] if table_name == name and table.of != root else None
                     row_key = table.key if read_key else None
                     try:
                         opened[table_name] = _open(
@@ -113,13 +113,12 @@ class JoinedSource(Source):
                     except RequestError as error:
                         at = "" if error.field.endswith("data") else f".{error.field}"
                         raise error.about(f"tables.{table_name}{at}") from None
-        first, *further = table_pairs
         whole = cls._join_two(opened, table_pairs[first], order)
         whole = replace(whole, row_key=spec.tables[first].key if household else None)
         further_sources: dict[str, JoinedSource] = {}
         for name in further:
-            above, rows = str(spec.tables[name].of), further_sources.get(str(spec.tables[name].of), whole)
-            one = None if above == root else DrawnSource.of(rows, str(spec.tables[above].key))
+            above, key = spec.get_parent_table(name)
+            one = None if above == root else DrawnSource.of(further_sources.get(above, whole), key)
             further_sources[name] = cls._join_two(opened, table_pairs[name], order, one)
         return replace(whole, joined=further_sources)
 
@@ -128,8 +127,8 @@ class JoinedSource(Source):
         cls, opened: Mapping[str, Source], spec: ReleaseSpec, order: RowOrder, parent: Source | None = None
     ) -> JoinedSource:
         """Join the opened tables of a spec of two; ``parent``: rows that replace the upper table."""
-        (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
-        one, many, key = parent or opened[upper], opened[below], str(persons.key)
+        upper, below = spec.table_names
+        one, many, key = parent or opened[upper], opened[below], spec.get_parent_table(below)[1]
         person = one.rows.key if isinstance(one, DrawnSource) and one.rows.key in many.columns else None
         columns = (*one.columns, *(c for c in many.columns if c not in (key, person)))
         read = {*spec.measured_columns, key}

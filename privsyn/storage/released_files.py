@@ -192,16 +192,15 @@ def read_table_pair(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Tabl
 
     ``read``: returns a file of the released folder.
     """
-    rows, linked = read(f"tables/{table}.parquet"), spec.tables[table]
-    while linked.of is not None:
-        above, key = linked.of, str(spec.tables[linked.of].key)
+    rows, above = read(f"tables/{table}.parquet"), table
+    while above != spec.table_names[0]:
+        above, key = spec.get_parent_table(above)
         upper = read(f"tables/{above}.parquet")
         place = np.searchsorted(upper[key].to_numpy(), rows[key].to_numpy())  # keys are ascending numbers
         upper = upper.take(pa.array(place))
         for name in upper.column_names:
             rows = rows if name in rows.column_names else rows.append_column(name, upper[name])
-        linked = spec.tables[above]
-    places = (name_one_place(name) for name in spec.tables)
+    places = (name_one_place(name) for name in spec.table_names)
     for place in (c for c in places if c in spec.table_pairs[table].columns):
         rows = rows.append_column(place, pa.array(np.ones(rows.num_rows, np.int64)))
     return rows

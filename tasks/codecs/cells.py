@@ -101,14 +101,8 @@ class Cells:
     @property
     def sections(self) -> tuple[tuple[int, int], ...]:
         """The runs of bins inside which low bins may be combined: first bin, and first bin after the run."""
-        starts = [i for i, bin_ in enumerate(self.bins) if not bin_.exact and bin_.first]
-        ends = [_find_section_end(self.bins, start) for start in starts]
-        return tuple(zip(starts, ends, strict=True))
-
-
-def _find_section_end(bins: Sequence[Bin], start: int) -> int:
-    after = (i for i in range(start + 1, len(bins)) if bins[i].exact or bins[i].first)
-    return next(after, len(bins))
+        ends = [i for i, bin_ in enumerate(self.bins) if bin_.exact or bin_.first] + [len(self.bins)]
+        return tuple((start, end) for start, end in pairwise(ends) if not self.bins[start].exact)
 
 
 def build_cells(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
+from typing import Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +23,10 @@ from privsyn.data_contracts.columns.ordered_columns import RESOLUTION_SECONDS, t
 from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
-from privsyn.tasks.codecs.cells import CutCell, Floats
+from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.derived import PartCodec, count_heaps, share_by_chance
-from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
+from privsyn.tasks.codecs.ordered import CellOptions, OrderedCodec, draw_steps_inside
 
 DAY, HOUR, MINUTE = 86_400, 3_600, 60
 MONDAY = 4
@@ -68,10 +69,8 @@ def count_part(codec: OrderedCodec, part: CalendarPart, unit: int, smallest: int
         case _:
             names = ["no round minute", *(f"{heap / MINUTE:g} min" for heap in heaps)]
     shares = share_by_chance(smallest, heaps) if part is CalendarPart.MINUTE else np.full(len(names), 1 / len(names))
-    attribute, find = (
-        name_calendar_attribute(codec.attribute, part),
-        partial(_find_parts, part=part, unit=unit, heaps=heaps),
-    )
+    find = partial(_find_parts, part=part, unit=unit, heaps=heaps)
+    attribute = name_calendar_attribute(codec.attribute, part)
     return PartCodec(codec, attribute, "calendar", ["(none)", *names], find, 0, np.append(0.0, shares))
 
 
@@ -183,19 +182,12 @@ class DatetimeCodec(CalendarColumnCodec):
     unit = 1
 
     def __init__(
-        self,
-        name: str,
-        column: DatetimeColumn,
-        barriers: Collection[float] = (),
-        *,
-        two_celled: bool = False,
-        cuts: Sequence[CutCell] = (),
-        rungs: tuple[float, ...] = (),
+        self, name: str, column: DatetimeColumn, barriers: Collection[float] = (), **options: Unpack[CellOptions]
     ) -> None:
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
         self.smallest = 86_400 if column.type == "date" else RESOLUTION_SECONDS[column.resolution]
-        super().__init__(name, column, barriers, two_celled=two_celled, cuts=cuts, rungs=rungs)
+        super().__init__(name, column, barriers, **options)
         self.ladder_origin = self._edges[-1]
 
     def read_numbers(self, numbers: pa.Array) -> pa.Array:
@@ -266,18 +258,11 @@ class DateCodec(WholeCodec):
     unit = smallest = 86_400
 
     def __init__(
-        self,
-        name: str,
-        column: DateColumn,
-        barriers: Collection[float] = (),
-        *,
-        two_celled: bool = False,
-        cuts: Sequence[CutCell] = (),
-        rungs: tuple[float, ...] = (),
+        self, name: str, column: DateColumn, barriers: Collection[float] = (), **options: Unpack[CellOptions]
     ) -> None:
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
-        super().__init__(name, column, barriers, two_celled=two_celled, cuts=cuts, rungs=rungs)
+        super().__init__(name, column, barriers, **options)
         self.ladder_origin = self._edges[-1]
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
@@ -304,11 +289,11 @@ class TimeCodec(WholeCodec):
     """Codec of times of day, as minutes or seconds since midnight."""
 
     def __init__(
-        self, name: str, column: TimeColumn, barriers: Collection[float] = (), *, two_celled: bool = False
+        self, name: str, column: TimeColumn, barriers: Collection[float] = (), **options: Unpack[CellOptions]
     ) -> None:
         self._column = column
         self.unit = self.smallest = 86_400 // column.per_day
-        super().__init__(name, column, barriers, two_celled=two_celled)
+        super().__init__(name, column, barriers, **options)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return minutes or seconds since midnight, and the null mask."""

@@ -44,7 +44,7 @@ from privsyn.tasks.codecs.dates_and_times import (
 )
 from privsyn.tasks.codecs.derived import DifferenceCodec, count_rounded, split_by_computed
 from privsyn.tasks.codecs.numbers import FrequentValues, IntegerCodec, NumberCodec, SteppedCodec
-from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.ordered import CellOptions, OrderedCodec
 from privsyn.tasks.codecs.person_figures import (
     CompositionCodec,
     PersonFigureCodec,
@@ -451,45 +451,23 @@ def _build_codecs(
             rungs = ()
     if len(cuts) == 1 or not rungs:  # the first look kept the column's own cells
         rungs, cuts = (), ()
+    options: CellOptions = {"two_celled": name in two_celled, "cuts": cuts, "rungs": rungs}
     match column:
         case IntegerColumn():
-            points, rounded = _choose_cells(column, spec)
-            whole = IntegerCodec(
-                name,
-                column,
-                thresholds,
-                two_celled=name in two_celled,
-                points=points,
-                rounded=rounded,
-                cuts=cuts,
-                rungs=rungs,
-            )
-            return _with_heaps(whole, column, rounded)
+            options["points"], rounded = _choose_cells(column, spec)
+            return _with_heaps(IntegerCodec(name, column, thresholds, rounded=rounded, **options), column, rounded)
         case NumberColumn():
             points, rounded = _choose_cells(column, spec)
             edges = () if rungs else _choose_edges(column, spec, name)
             points = tuple(p for p in points if not edges or p == edges[-1])  # other values have a bin already
-            has_two_cells = name in two_celled
-            number = NumberCodec(
-                name,
-                column,
-                thresholds,
-                two_celled=has_two_cells,
-                points=points,
-                rounded=rounded,
-                cuts=cuts,
-                edges=edges,
-                rungs=rungs,
-            )
-            return _with_heaps(number, column, rounded)
+            options |= {"points": points, "edges": edges}
+            return _with_heaps(NumberCodec(name, column, thresholds, rounded=rounded, **options), column, rounded)
         case DatetimeColumn():
-            moments = DatetimeCodec(name, column, thresholds, two_celled=name in two_celled, cuts=cuts, rungs=rungs)
-            return _with_calendar(moments, column, spec)
+            return _with_calendar(DatetimeCodec(name, column, thresholds, **options), column, spec)
         case DateColumn():
-            days = DateCodec(name, column, thresholds, two_celled=name in two_celled, cuts=cuts, rungs=rungs)
-            return _with_calendar(days, column, spec)
+            return _with_calendar(DateCodec(name, column, thresholds, **options), column, spec)
         case TimeColumn():
-            return _with_calendar(TimeCodec(name, column, thresholds, two_celled=name in two_celled), column, spec)
+            return _with_calendar(TimeCodec(name, column, thresholds, **options), column, spec)
         case BooleanColumn():
             return [BooleanCodec(name, column)]
         case CategoricalColumn():
@@ -506,10 +484,7 @@ def _list_earlier_cells(spec: ReleaseSpec, name: str) -> list[CutCell]:
 
 
 def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...]:
-    """Return the edges of a first look's cells; empty for a column without a ladder.
-
-    Columns with given bins, few values, or shared cells have no ladder.
-    """
+    """Return the edges of a first look's cells; empty for a column with given bins, few values, or shared cells."""
     if not spec.has_ladder or not isinstance(column, IntegerColumn | NumberColumn | DateColumn | DatetimeColumn):
         return ()
     tied = {member for group in (*spec.together, *spec.compare) for member in group}

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,10 @@ from privsyn.data_contracts.columns.ordered_columns import name_heap_attribute
 from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
-from privsyn.tasks.codecs.cells import Bin, CutCell, Floats, find_points, holds_one_value
+from privsyn.tasks.codecs.cells import Bin, Floats, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.derived import HeapSampler, count_heaps
-from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, fix_draws
+from privsyn.tasks.codecs.ordered import CellOptions, OrderedCodec, draw_steps_inside, fix_draws
 
 
 class FrequentValues(NamedTuple):
@@ -127,10 +127,8 @@ def _count_steps(grid: Grid, numbers: Floats) -> Floats:
 
 def get_short_float(type_: pa.DataType | None) -> type[np.floating[Any]] | None:
     """Return the float type of fewer than 64 bits, also inside a dictionary; None for any other type."""
-    if type_ is not None and pa.types.is_dictionary(type_):
-        return get_short_float(type_.value_type)
     short: dict[Any, type[np.floating[Any]]] = {pa.float16(): np.float16, pa.float32(): np.float32}
-    return short.get(type_)
+    return None if type_ is None else short.get(parsing.get_value_type(type_))
 
 
 def _read_multiples(numbers: Floats, grid: Grid, short: type[np.floating[Any]]) -> Floats:
@@ -158,18 +156,12 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         column: _Column,
         barriers: Collection[float] = (),
         *,
-        two_celled: bool = False,
-        points: Collection[float] = (),
         rounded: Collection[float] = (),
-        cuts: Sequence[CutCell] = (),
-        edges: tuple[float, ...] = (),
-        rungs: tuple[float, ...] = (),
+        **options: Unpack[CellOptions],
     ) -> None:
         self._column: _Column = column
-        super().__init__(
-            name, column, barriers, two_celled=two_celled, points=points, cuts=cuts, edges=edges, rungs=rungs
-        )
-        if edges:
+        super().__init__(name, column, barriers, **options)
+        if self.has_value_bins:
             self.points = find_points(self.cells, self.value_grid)
         self._step: float | int | None = column.step
         heaps = column.heap_values() or tuple(rounded)
@@ -248,7 +240,9 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
     def _draw_values(
         self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]
     ) -> pa.Array:
-        values = self._draw_inside(cells, rng)
+        values = self._draw_evenly(cells, rng)
+        if self._inside is not None:
+            values = self._keep_frequent(values, cells, rng.random(len(cells)))
         if self._heaps is None or (not self.leaves_cell and not helpers):  # the spec names no heaps
             return values
         draw = lambda cells, rng: parsing.to_numbers(self._draw_evenly(cells, rng))[0]  # noqa: E731
@@ -299,11 +293,6 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         else:
             values = super()._place_values(cells, places)
         return self._keep_frequent(values, cells, places)
-
-    def _draw_inside(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
-        """Return a value drawn inside each cell: by its frequent values, uniformly, or by its slope."""
-        values = self._draw_evenly(cells, rng)
-        return values if self._inside is None else self._keep_frequent(values, cells, rng.random(len(cells)))
 
     def _draw_evenly(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
         """Return a value drawn inside each cell, ignoring frequent values: uniformly, or by its slope."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import frexp
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import pyarrow as pa
@@ -145,9 +145,14 @@ def _find_doubtful(cells: Cells, cuts: Sequence[CutCell]) -> NDArray[np.bool_]:
     return np.array(flags, bool)
 
 
-def _find_frame(edges: Sequence[float]) -> Frame:
-    """Return the start and width of the equal bins."""
-    return edges[0], (edges[-1] - edges[0]) / (len(edges) - 1)
+class CellOptions(TypedDict, total=False):
+    """The options of :class:`OrderedCodec`, as its subclasses hand them on."""
+
+    two_celled: bool
+    points: Collection[float]
+    cuts: Sequence[CutCell]
+    edges: tuple[float, ...]
+    rungs: tuple[float, ...]
 
 
 class _FixedDraws:
@@ -233,7 +238,8 @@ class OrderedCodec(Codec):
             split=not edges and not rungs,
         )
         self.on_ladder = bool(rungs)
-        self.frame = _find_frame(column.edge_values()) if rungs else (0.0, 1.0)
+        own = column.edge_values()
+        self.frame: Frame = (own[0], (own[-1] - own[0]) / (len(own) - 1)) if rungs else (0.0, 1.0)
         self.ladder_origin = 0.0
         self.doubtful = _find_doubtful(self.cells, cuts) if cuts else None
         self.points = find_points(self.cells, self._grid)

@@ -122,7 +122,7 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         return _parse_numbers(array), is_null
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    elif not is_number(kind):
         return np.full(len(array), np.nan), is_null
     as_float = array.cast(pa.float64(), safe=False)
     return np.array(as_float.to_numpy(zero_copy_only=False), dtype=np.float64), is_null
@@ -141,7 +141,8 @@ def to_seconds(
     array = decode_dictionary(source)
     is_null = find_nulls(array)
     if pattern and is_number(array.type):
-        array = _write_digits(array, pattern)
+        array = _to_text(array)
+        array = pc.utf8_lpad(array, count_digits(pattern), "0") if count_digits(pattern) else array  # leading zeros
     kind = array.type
     seconds: NDArray[np.float64]
     if _is_text(array):
@@ -164,12 +165,6 @@ def is_number(type_: Any) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
-def _write_digits(array: pa.Array, pattern: str) -> pa.Array:
-    """Return numbers as text; under a pattern of digits alone, with leading zeros."""
-    text = _to_text(array)
-    return pc.utf8_lpad(text, count_digits(pattern), "0") if count_digits(pattern) else text
-
-
 def _to_integers(array: pa.Array) -> NDArray[np.int64]:
     """Return an integer array as int64, 0 for null."""
     return np.asarray(pc.fill_null(array, 0)).astype(np.int64)
@@ -189,10 +184,7 @@ def _parse_numbers(array: pa.Array) -> NDArray[np.float64]:
 
 
 def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return seconds since 1970 of texts, NaN elsewhere, and which texts name their zone.
-
-    Integer arithmetic on each text's own digits.
-    """
+    """Return seconds since 1970 of texts, by their digits, NaN elsewhere, and which texts name their zone."""
     text = pc.utf8_trim_whitespace(array)
     text = text if pattern else pc.replace_substring_regex(text, _COMPACT_DATE, r"\1-\2-\3\4")
     parts = pc.extract_regex(text, pattern or _MOMENT)
@@ -236,10 +228,7 @@ def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], 
 
 
 def _convert_to_clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
-    """Return UTC moments as clock time in a zone, one by one.
-
-    Moments outside the years 1 to 9999 keep their order.
-    """
+    """Return UTC moments as clock time in a zone, one by one; those outside the years 1 to 9999 keep their order."""
     if zone is None or zone == "UTC":
         return seconds
     import pandas as pd  # it has the zone rules on every system

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.cells import AttributeBins, Points
+from privsyn.tasks.estimation.marginals import apply_norm_sub
 
 Floats = NDArray[np.float64]
 
@@ -86,7 +87,7 @@ def weigh_inside(
     shrunk = centre + keep[unit] * residual
     for code in np.unique(coarse[shrunk < 0]):
         inside = (coarse == code) & (counted > 0)
-        shrunk[inside] = _project_non_negative(shrunk[inside], mass[code])
+        shrunk[inside] = apply_norm_sub(shrunk[inside], mass[code]) if mass[code] > 0 else shrunk[inside].clip(min=0.0)
     sums = np.bincount(coarse, weights=shrunk, minlength=size)
     shares = np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
     for cell, neighbour, part in zip(*faint, strict=True):
@@ -129,15 +130,3 @@ def _spread_by(
     together = coarse.astype(np.int64) * (int(level.max()) + 1) + level
     out = np.bincount(groups, weights=y)[groups] >= STANDS_OUT * sigma
     return np.unique(np.where(out, together.max() + 1 + groups, together), return_inverse=True)[1]
-
-
-def _project_non_negative(counts: Floats, total: float) -> Floats:
-    """Project counts onto non-negative ones that sum to ``total`` (least squares); only clip at 0 if ``total`` <= 0.
-
-    Norm-Sub: Wang et al., Locally Differentially Private Frequency Estimation with Consistency (NDSS 2020).
-    """
-    if total <= 0:
-        return np.maximum(counts, 0.0)
-    descending = np.sort(counts)[::-1]
-    surplus = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
-    return np.maximum(counts - surplus[np.flatnonzero(descending > surplus)[-1]], 0.0)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -76,10 +75,7 @@ class KnownZeros:
         return zeros if zeros.any() and not zeros.all() else None
 
     def _project_known(self, number: int, inside: frozenset[str]) -> Bools | None:
-        """Return the mask of ``inside`` codes that table ``number`` of ``tables`` and ``implied`` forbids, or None.
-
-        Cached, since every marginal asks for it.
-        """
+        """Return the mask of ``inside`` codes that table ``number`` forbids, or None; every marginal asks for it."""
         key = number, inside
         if key not in self._projections:
             clique, forbidden = self._every[number]
@@ -239,47 +235,6 @@ def imply_zeros(tables: Sequence[tuple[Clique, Bools]]) -> tuple[tuple[Clique, B
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-class NoisyOneWay(Protocol):
-    """An attribute's one-way while it is being adjusted; ``variance``: noise variance of each count."""
-
-    attributes: Clique
-    counts: Floats
-    variance: Floats
-
-
-class BlockMember:
-    """One of two one-ways that must have equal counts in each block.
-
-    labels: the block of each code; ``precision``: 1 / noise variance of each block's count.
-    """
-
-    def __init__(self, estimate: NoisyOneWay, labels: Ints, number: int) -> None:
-        self.estimate, self.labels, self.number = estimate, labels, number
-        total = np.bincount(labels, estimate.variance, number)
-        self.precision = 1.0 / np.maximum(total, 1e-6 * estimate.variance.min())  # a block without codes is empty
-        self.share = estimate.variance / total[labels]
-
-    def project(self) -> Floats:
-        """Return the counts of the blocks."""
-        sums: Floats = np.bincount(self.labels, self.estimate.counts, self.number).astype(np.float64)
-        return sums
-
-    def shift(self, change: Floats) -> None:
-        """Spread ``change``, one number a block, over the codes in proportion to their variances."""
-        self.estimate.counts += change[self.labels] * self.share
-
-
-def list_tied_blocks(one_ways: Sequence[NoisyOneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
-    """Return the two members of every pair of attributes whose blocks ``zeros`` tie."""
-    groups, estimate_of = [], {o.attributes[0]: o for o in one_ways}
-    for (a, b), forbidden in zeros.implied if zeros is not None else ():
-        labels = label_blocks(forbidden)
-        if labels is not None and a in estimate_of and b in estimate_of:
-            number = 1 + max(int(side.max()) for side in labels)
-            groups.append([BlockMember(estimate_of[x], side, number) for x, side in zip((a, b), labels, strict=True)])
-    return groups
 
 
 def label_blocks(forbidden: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:

@@ -99,16 +99,30 @@ def from_table(table: pa.Table, domain: Domain, merges: Sequence[Merges] = ()) -
     return marginals
 
 
+def list_one_ways(marginals: Iterable[Marginal]) -> dict[str, np.ndarray]:
+    """Return attribute -> its counts, for the one-ways among the marginals."""
+    return {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
+
+
 def sum_to_one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
     """Return the one-way counts of every attribute of the domain.
 
     Raises ValueError if some are missing.
     """
-    counts = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
+    counts = list_one_ways(marginals)
     missing = [a for a in domain.attributes if a not in counts]
     if missing:
         raise ValueError(f"the one-way marginal of {', '.join(missing)} is missing")
     return {a: counts[a] for a in domain.attributes}
+
+
+def list_by_attribute(marginals: Iterable[Marginal], domain: Domain) -> dict[str, list[Marginal]]:
+    """Return each attribute's marginals of two or more, in their order; in wide tables these are few among many."""
+    holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
+    for m in marginals:
+        for a in m.attributes if len(m.attributes) > 1 else ():
+            holding[a].append(m)
+    return holding
 
 
 Floats = NDArray[np.float64]

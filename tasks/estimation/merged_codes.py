@@ -78,14 +78,12 @@ def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) 
             part.split()
     growing = [i for i, part in enumerate(parts) if part.grows]
     while growing:
-        growing = [i for i in growing if parts[i].heaviest is not None and _count_with_one_more(parts, i) <= cells]
+        sizes = [len(part.members) for part in parts]
+        more = {i: prod(sizes) // sizes[i] * (sizes[i] + 1) for i in growing}  # the cells with one more code
+        growing = [i for i in growing if parts[i].heaviest is not None and more[i] <= cells]
         if growing:
             parts[max(growing, key=lambda i: (parts[i].heaviest or 0.0, -i))].split()
     return [part.number() for part in parts]
-
-
-def _count_with_one_more(parts: list[_SplitCodes], index: int) -> int:
-    return prod(len(part.members) + (i == index) for i, part in enumerate(parts))
 
 
 def merge_counts(counts: Floats, merges: Merges) -> Floats:
@@ -254,10 +252,7 @@ def find_cut_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[t
 def _iterate_single_conditions(
     spec: ReleaseSpec, encoding: EncodingPlan
 ) -> Iterator[tuple[int, str, NDArray[np.float64]]]:
-    """Yield the one-attribute conditions of measured questions: position in ``workload``, attribute, truth by code.
-
-    The truth by code is the result of :func:`tell_codes_apart`.
-    """
+    """Yield the one-attribute conditions of measured questions: position in ``workload``, attribute, truth by code."""
     codecs = {codec.attribute: codec for codec in encoding.codecs}
     for number, marginal in enumerate(spec.workload):
         attributes = frozenset(encoding.attributes_of(marginal.columns)) if marginal.measured else frozenset()
@@ -271,17 +266,14 @@ def _split(
 ) -> Iterator[tuple[str, Node | None]]:
     """Yield (attribute, largest part of a condition on it alone), or (attribute, None) for parts on several."""
     for node in conditions:
-        behind = [a for a in sorted(attributes) if set(node.columns) & set(_list_sources(codecs[a]))]
+        sources = {a: c.codec.sources if isinstance(c := codecs[a], SplitCodec) else c.sources for a in attributes}
+        behind = [a for a in sorted(attributes) if set(node.columns) & set(sources[a])]
         if len(behind) == 1:
             yield behind[0], node
         elif node.op in _JOINS:
             yield from _split(node.args, attributes, codecs)
         else:
             yield from ((a, None) for a in behind)
-
-
-def _list_sources(codec: Codec) -> tuple[str, ...]:
-    return codec.codec.sources if isinstance(codec, SplitCodec) else codec.sources
 
 
 def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:

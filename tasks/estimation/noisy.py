@@ -78,36 +78,19 @@ def count_marginals(cliques: Sequence[Clique]) -> int:
 
 
 def list_all_measured(
-    receipts: Sequence[pa.Table], answers: Sequence[pa.Table]
+    receipts: Sequence[pa.Table], answers: Sequence[pa.Table], *, sums: bool = False
 ) -> tuple[list[Query], list[NDArray[Any]]]:
     """Return the marginal queries and answers of several rounds, pooled (:func:`pool_answers`), without sums of scores.
 
-    Raises ValueError if receipts and answers do not belong together.
+    ``sums``: returns the sums of scores instead.  Raises ValueError if receipts and answers do not belong together.
     """
-    return _pool_parts(receipts, answers, lambda queries: slice(count_marginals([q.attributes for q in queries])))
-
-
-def list_all_sums(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Return the queries and answers of sums of scores in several rounds, pooled, without the marginals.
-
-    Raises ValueError if receipts and answers do not belong together.
-    """
-    return _pool_parts(receipts, answers, lambda queries: slice(count_marginals([q.attributes for q in queries]), None))
-
-
-def _pool_parts(
-    receipts: Sequence[pa.Table], answers: Sequence[pa.Table], choose: Callable[[list[Query]], slice]
-) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Return the pooled queries and answers of the part of each round that ``choose`` selects."""
-    queries = [read_receipts(table) for table in receipts]
-    parts = [
-        (round_queries[choose(round_queries)], read_answers(table, round_queries)[choose(round_queries)])
-        for table, round_queries in zip(answers, queries, strict=True)
-    ]
-    return pool_answers(
-        [q for round_queries, _ in parts for q in round_queries],
-        [y for _, round_answers in parts for y in round_answers],
-    )
+    pooled: list[tuple[Query, NDArray[Any]]] = []
+    for table, noisy in zip(receipts, answers, strict=True):
+        queries = read_receipts(table)
+        marginals = count_marginals([q.attributes for q in queries])
+        part = slice(marginals, None) if sums else slice(marginals)
+        pooled += [*zip(queries, read_answers(noisy, queries), strict=True)][part]
+    return pool_answers([q for q, _ in pooled], [y for _, y in pooled])
 
 
 def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Query, NDArray[Any]]:
@@ -139,17 +122,16 @@ def read_receipts(table: pa.Table) -> list[Query]:
 
     Raises ValueError if no pricing fits.
     """
-    return [_query(row) for row in table.to_pylist()]
-
-
-def _query(row: dict[str, Any]) -> Query:
-    pricing = _get_pricing(row["sensitivity"], row["sigma"], row["rho"])
-    if pricing is None:
-        raise ValueError(
-            f"receipt {row['query']}: the stated rho is neither sensitivity^2 / (2 sigma^2) nor "
-            f"sensitivity^2 / (2 (sigma^2 - {SMOOTHING}))"
-        )
-    return Query(tuple(row["attributes"]), row["cells"], row["sensitivity"], row["sigma"], pricing)
+    queries = []
+    for row in table.to_pylist():
+        pricing = _get_pricing(row["sensitivity"], row["sigma"], row["rho"])
+        if pricing is None:
+            raise ValueError(
+                f"receipt {row['query']}: the stated rho is neither sensitivity^2 / (2 sigma^2) nor "
+                f"sensitivity^2 / (2 (sigma^2 - {SMOOTHING}))"
+            )
+        queries.append(Query(tuple(row["attributes"]), row["cells"], row["sensitivity"], row["sigma"], pricing))
+    return queries
 
 
 @lru_cache(maxsize=4096)

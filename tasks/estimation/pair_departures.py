@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, Departures
-from privsyn.tasks.estimation.recode import Recode, estimate_total, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode, estimate_total, map_coarse_one_ways
 
 Floats = NDArray[np.float64]
 
@@ -83,9 +83,7 @@ def estimate_pair_departures(
     asked.
     """
     reference = IndependentCounts.of(recode)
-    _, noise = sum_coarse_one_ways(recode)
-    # the last share is for filtered values, which are in no measured pair
-    grouped = {a: _group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
+    grouped = _group_all_codes(recode, reference)
     first = _stack_columns(grouped, [a for a, _ in pairs], axis=2)
     second = _stack_columns(grouped, [b for _, b in pairs], axis=1)
     share, cells = first[0] * second[0], first[1] * second[1]
@@ -111,8 +109,7 @@ def estimate_clique_departures(
     spread over the cells in proportion to the independent counts, as for pairs.
     """
     reference = IndependentCounts.of(recode)
-    _, noise = sum_coarse_one_ways(recode)
-    table = np.stack([_group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)])
+    table = np.stack(list(_group_all_codes(recode, reference).values()))
     number = {a: i for i, a in enumerate(recode)}
     share = cells = np.ones((len(cliques), 1))
     for members in zip(*cliques, strict=True):  # the first attribute of every clique, the second, ...
@@ -164,6 +161,11 @@ def estimate_one_way_departures(recode: Recode, *, pooled: bool = False) -> Depa
     return Departures(np.array(tau), np.array(cells, dtype=np.float64))
 
 
+def _group_all_codes(recode: Recode, reference: IndependentCounts) -> dict[str, Floats]:
+    """Return the groups of every attribute's codes; filtered values, the last share, are in no measured pair."""
+    return {a: _group_codes(reference.shares[a][:-1], v) for a, (_, v) in map_coarse_one_ways(recode).items()}
+
+
 def _group_codes(share: Floats, variance: Floats) -> Floats:
     """Return mean share, size and mean variance of each group of codes with similar shares, shape (3, groups)."""
     largest = float(share.max())
@@ -172,13 +174,8 @@ def _group_codes(share: Floats, variance: Floats) -> Floats:
     group = np.where(share > 0, np.minimum(quarters, _GROUPS - 1), _GROUPS).astype(np.int64)
     cells = np.bincount(group, minlength=_GROUPS + 1).astype(np.float64)
     divisor = np.maximum(cells, 1.0)
-    return np.stack(
-        [
-            np.bincount(group, weights=share, minlength=_GROUPS + 1) / divisor,
-            cells,
-            np.bincount(group, weights=variance, minlength=_GROUPS + 1) / divisor,
-        ]
-    )
+    mean_share, mean_variance = (np.bincount(group, x, _GROUPS + 1) / divisor for x in (share, variance))
+    return np.stack([mean_share, cells, mean_variance])
 
 
 def _stack_columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axis: int) -> Floats:
@@ -209,8 +206,7 @@ class IndependentCounts:
         """Return the independent counts from the released recoding; negative noisy counts become 0."""
         shares = {}
         for attribute, r in recode.items():
-            counts = np.bincount(np.where(r.kept, r.coarse, r.size), weights=r.estimate, minlength=r.size + 1)
-            positive = np.maximum(counts, 0.0)
+            positive = np.maximum(r.sum_codes(r.estimate), 0.0)
             shares[attribute] = positive / max(float(positive.sum()), 1.0)
         return cls(shares, max(estimate_total(recode), 0.0))
 

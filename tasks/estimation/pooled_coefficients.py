@@ -189,14 +189,33 @@ def fit_scales(coefficients: Floats, variance: Floats, before: Floats | None = N
 
     ``before``: pseudo-counts of coefficients on each scale, shape (scales,); 0 by default.
     """
-    seen = np.zeros(len(SCALES)) if before is None else before
     every = max(1, -(-coefficients.size // FITTED_COEFFICIENTS))
     likelihood = _compute_likelihoods(coefficients[::every], variance[::every])
-    shares = np.full(len(SCALES), 1.0 / len(SCALES))
-    for _ in range(_ROUNDS):
-        last, counted = shares, shares * (likelihood @ (1.0 / (shares @ likelihood)))
-        shares = (counted + seen) / (likelihood.shape[1] + seen.sum())
-        if np.abs(shares - last).max() < _CLOSE:
+    seen = np.zeros(len(SCALES)) if before is None else before
+    return fit_mixture(likelihood, _ROUNDS, _CLOSE, seen=seen, weight=float(seen.sum()))
+
+
+def fit_mixture(
+    likelihood: Floats,
+    rounds: int,
+    close: float = 0.0,
+    *,
+    start: Floats | None = None,
+    seen: Floats | float = 0.0,
+    weight: float = 0.0,
+) -> Floats:
+    """Return the shares of a mixture's components by expectation maximization, shape (components,).
+
+    likelihood: shape (components, cells), 1 at each cell's maximum.  A component's new share is its mean posterior
+    probability over the cells and the ``seen`` pseudo-cells of each component, ``weight`` in sum.  ``start``: the first
+    shares (None: equal ones).  It ends once no share moves by ``close``, after ``rounds`` at most.
+    """
+    parts, cells = likelihood.shape
+    shares = np.full(parts, 1.0 / parts) if start is None else start
+    for _ in range(rounds):
+        before, counted = shares, shares * (likelihood @ (1.0 / (shares @ likelihood)))
+        shares = (counted + seen) / (cells + weight)
+        if np.abs(shares - before).max() < close:
             break
     return shares
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.tasks.estimation.marginals import apply_norm_sub
+from privsyn.tasks.estimation.marginals import apply_norm_sub, compute_factors
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -113,7 +113,7 @@ def iterate_group_shares(
     with its own public rows.
     """
     *above, last = levels
-    weights = [[PartialWorkload.marginal(support.distinct, c) for c in level.cliques] for level in levels]
+    weights = [[Workload.marginal(support.distinct, c) for c in level.cliques] for level in levels]
     shares_by_level: list[dict[int, Floats]] = [{} for _ in above]
     for group in codes:
         shares = support.shares
@@ -138,7 +138,7 @@ def _compute_cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> 
 
 
 def _update_shares(
-    shares: Floats, workload: Sequence[PartialWorkload], level: NoisyLevel, cell: int, rounds: int, seed: int
+    shares: Floats, workload: Sequence[Workload], level: NoisyLevel, cell: int, rounds: int, seed: int
 ) -> Floats:
     """Return (PRIOR_UPDATE) the shares updated to a group's noisy counts, divided by its noisy number of rows."""
     total = round(float(level.number[cell]))
@@ -151,80 +151,51 @@ def _update_shares(
     return estimate(shares, workload, [c / total for c in counts], rounds * len(workload), seed)
 
 
-UNCOUNTED_CELL = -1
-"""Cell number of values that a partial workload does not count."""
-
-
 @dataclass(frozen=True, eq=False)
-class PartialWorkload:
-    """Disjoint counting queries: ``cell[i]`` is the query that counts value i, or UNCOUNTED_CELL.
-
-    ``cells``: number of queries.
-    """
+class Workload:
+    """Disjoint counting queries: ``cell[i]`` is the query that counts value i; ``cells``: number of queries."""
 
     cell: NDArray[np.int64]
     cells: int
 
     @classmethod
-    def marginal(cls, table: CodeTable, clique: Clique) -> PartialWorkload:
+    def marginal(cls, table: CodeTable, clique: Clique) -> Workload:
         """Return the marginal on ``clique`` over values that are the table's rows; cells are in row-major order."""
         shape = table.domain.shape(clique)
         codes = [table.column(a).astype(np.int64) for a in clique]
         return cls(np.ravel_multi_index(codes, shape), int(np.prod(shape)))
 
-    @property
-    def covers_all(self) -> bool:
-        """Whether every value is counted."""
-        return bool((self.cell != UNCOUNTED_CELL).all())
-
     def answers(self, shares: Floats) -> Floats:
         """Return the queries' answers on a distribution, shape (cells,)."""
-        inside = self.cell != UNCOUNTED_CELL
-        return np.bincount(self.cell[inside], weights=shares[inside], minlength=self.cells).astype(np.float64)
+        return np.bincount(self.cell, weights=shares, minlength=self.cells).astype(np.float64)
 
 
-def find_nearest_answers(noisy: Floats, *, covers_all: bool) -> Floats:
-    """Return the answers >= 0 nearest to ``noisy`` in L1, with sum 1 if all values are counted, else at most 1.
-
-    The least-squares projection also has the least L1 distance, since it moves all cells in one direction.
-    """
-    positive = np.maximum(noisy, 0.0)
-    return positive if not covers_all and positive.sum() <= 1 else apply_norm_sub(noisy, 1.0)
-
-
-def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floats) -> Floats:
+def update_distribution(shares: Floats, workload: Workload, answers: Floats) -> Floats:
     """Return the distribution with these ``answers`` nearest to ``shares`` in relative entropy (Definition 3.1).
 
-    shares: shape (values,), sums to 1; answers: from :func:`find_nearest_answers`, shape (cells,).  If a query's values
-    have no share, they split its answer equally; the same holds for uncounted values and the rest.  The answer of a
-    query without values in the support is dropped, and the shares are scaled to sum to 1.
+    shares: shape (values,), sums to 1; answers: shape (cells,), >= 0, sum to 1.  If a query's values have no share,
+    they split its answer equally.  The answer of a query without values in the support is dropped, and the shares are
+    scaled to sum to 1.
     """
-    inside = workload.cell != UNCOUNTED_CELL
-    updated = np.empty_like(shares)
-    cell = workload.cell[inside]
-    before = workload.answers(shares)
+    cell, before = workload.cell, workload.answers(shares)
     members = np.bincount(cell, minlength=workload.cells)
-    scaled = shares[inside] * np.divide(answers, before, out=np.zeros_like(before), where=before > 0)[cell]
-    updated[inside] = np.where(before[cell] > 0, scaled, (answers / np.maximum(members, 1))[cell])
-    rest, remaining = shares[~inside], max(0.0, 1.0 - float(answers.sum()))
-    if rest.size:
-        updated[~inside] = rest * (remaining / rest.sum()) if rest.sum() > 0 else remaining / rest.size
+    scaled = shares * compute_factors(answers, before)[cell]
+    updated = np.where(before[cell] > 0, scaled, (answers / np.maximum(members, 1))[cell])
     total = updated.sum()
     return updated / total if total > 0 else shares
 
 
-def estimate(
-    shares: Floats, workloads: Sequence[PartialWorkload], noisy: Sequence[Floats], rounds: int, seed: int
-) -> Floats:
+def estimate(shares: Floats, workloads: Sequence[Workload], noisy: Sequence[Floats], rounds: int, seed: int) -> Floats:
     """Return ``shares`` after ``rounds`` updates by workloads drawn at random (Algorithm 1).
 
-    ``noisy``: each workload's noisy answers, as shares.  Every workload has one turn before any repeats.  Raises
-    ValueError without a workload.
+    ``noisy``: each workload's noisy answers, as shares; the nearest possible answers take their place.  (The
+    least-squares projection also has the least L1 distance, since it moves all cells in one direction.)  Every workload
+    has one turn before any repeats.  Raises ValueError without a workload.
     """
     if not workloads:
         raise ValueError("there is no workload to estimate from")
     generator, order = np.random.default_rng([seed, 0x1DE]), np.zeros(0, np.int64)
-    nearest = [find_nearest_answers(y, covers_all=w.covers_all) for w, y in zip(workloads, noisy, strict=True)]
+    nearest = [apply_norm_sub(y, 1.0) for y in noisy]
     for turn in range(rounds):
         if turn % len(workloads) == 0:
             order = generator.permutation(len(workloads))

@@ -123,6 +123,11 @@ class AttributeRecode:
         """Number of coarse codes, at least 1."""
         return int(self.coarse[self.kept].max()) + 1
 
+    def sum_codes(self, fine: Floats) -> Floats:
+        """Return the sums of fine counts by coarse code, filtered values last, shape (size + 1,)."""
+        code = np.where(self.kept, self.coarse, self.size)
+        return np.asarray(np.bincount(code, weights=fine, minlength=self.size + 1), dtype=np.float64)
+
     @property
     def noise(self) -> float:
         """Noise variance of a fine count; the mean variance if a public table lowered some of them."""
@@ -279,10 +284,7 @@ def drop_unlisted(recode: Recode, binning: Binning, settings: Compression) -> Re
 
 
 def with_one_ways(
-    recode: Recode,
-    answers: Mapping[str, NDArray[Any]],
-    sigmas: Mapping[str, float],
-    binning: Binning,
+    recode: Recode, answers: Mapping[str, NDArray[Any]], sigmas: Mapping[str, float], binning: Binning
 ) -> Recode:
     """Return the same codes with new noisy one-ways, for simulations.
 
@@ -302,10 +304,7 @@ def with_one_ways(
 
 
 def pool_one_ways(
-    recode: Recode,
-    queries: Sequence[Query],
-    answers: Sequence[NDArray[Any]],
-    binning: Binning,
+    recode: Recode, queries: Sequence[Query], answers: Sequence[NDArray[Any]], binning: Binning
 ) -> Recode:
     """Return the recode with later noisy one-ways on fine codes pooled in by inverse variance; skips larger queries.
 
@@ -418,12 +417,8 @@ def recode_from_table(table: pa.Table) -> Recode:
 
 def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
     """Return the stage-1 one-ways on coarse codes and the noise variance of each cell, without filtered codes."""
-    marginals, variances = [], []
-    for attribute, r in recode.items():
-        code = r.coarse[r.kept]
-        marginals.append(Marginal((attribute,), np.bincount(code, weights=r.estimate[r.kept], minlength=r.size)))
-        variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size).astype(np.float64))
-    return marginals, variances
+    marginals = [Marginal((a,), r.sum_codes(r.estimate)[:-1]) for a, r in recode.items()]
+    return marginals, [r.sum_codes(r.variance)[:-1] for r in recode.values()]
 
 
 def map_coarse_one_ways(recode: Recode) -> dict[str, tuple[Floats, Floats]]:
@@ -525,12 +520,7 @@ def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: floa
     return first
 
 
-def recompress(
-    pooled: Recode,
-    queries: Sequence[Query],
-    binning: Binning,
-    settings: Compression,
-) -> Recode:
+def recompress(pooled: Recode, queries: Sequence[Query], binning: Binning, settings: Compression) -> Recode:
     """Return the recode with fine weights by a new compression of all one-ways, for attributes measured again.
 
     Not in the paper.  Codes stay, since rows were recoded by the first look; but a value that was low in that look's
@@ -551,7 +541,7 @@ def recompress(
         decided = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
         counts = _smooth_inside(decided, pooled[a], total)
         estimate = counts if only_one_ways else pooled[a].estimate
-        recompressed[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
+        recompressed[a] = replace(pooled[a], weight=share_by_counts(pooled[a], counts), estimate=estimate)
     return recompressed
 
 
@@ -564,7 +554,7 @@ def _smooth_inside(decided: AttributeRecode, recode: AttributeRecode, total: flo
     return counts
 
 
-def _weigh_inside(recode: AttributeRecode, counts: Floats) -> Floats:
+def share_by_counts(recode: AttributeRecode, counts: Floats) -> Floats:
     """Return each fine code's share of its code by ``counts``; a code without counts keeps its weights."""
     mass = np.where(recode.kept, counts, 0.0)
     sums = np.bincount(recode.coarse, weights=mass, minlength=recode.size)[recode.coarse]

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.tasks.estimation.pooled_coefficients import fit_mixture
 from privsyn.tasks.kernels.streams import derive_stream, draw_uniforms
 
 Floats = NDArray[np.float64]
@@ -225,7 +226,7 @@ class CellMixture:
         likelihood = np.vstack([likelihood, -0.5 * (np.log(self._variance) + y**2 / self._variance)])
         likelihood = np.exp(likelihood - likelihood.max(axis=0))
         if shares is None:
-            shares = _fit_shares(likelihood)
+            shares = fit_mixture(likelihood, _ROUNDS, _CLOSE)
         chance = shares[:, None] * likelihood
         chance /= chance.sum(axis=0)
         follows = (chance[:-1] * self._follows).sum(axis=0)
@@ -238,21 +239,6 @@ def compute_posterior_means(
 ) -> Posterior:
     """Return the posterior of every cell under :class:`CellMixture`."""
     return CellMixture(expected, variance).estimate(counts, shares)
-
-
-def _fit_shares(likelihood: Floats) -> Floats:
-    """Fit the shares of a mixture's components by expectation maximization.
-
-    likelihood: shape (components, cells), 1 at each cell's maximum.  A component's new share is its mean posterior
-    probability over the cells.
-    """
-    parts, cells = likelihood.shape
-    shares = np.full(parts, 1.0 / parts)
-    for _ in range(_ROUNDS):
-        before, shares = shares, shares * (likelihood @ (1.0 / (shares @ likelihood))) / cells
-        if np.abs(shares - before).max() < _CLOSE:
-            break
-    return shares
 
 
 @dataclass(frozen=True)

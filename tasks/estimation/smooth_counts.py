@@ -28,7 +28,7 @@ from privsyn.tasks.codecs.numbers import ANY_COLUMN, fit_slopes, fit_tail_counts
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points
 from privsyn.tasks.estimation.marginals import apply_norm_sub
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total, share_by_counts
 
 Floats = NDArray[np.float64]
 
@@ -177,10 +177,8 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     fallback = np.maximum(widths, 1e-9 * widths.max())
     if bins.doubtful is not None:  # rows of a code whose cells are all empty go to the cell nearest to filled ones
         fallback = np.where(bins.doubtful, 1e-9 * 1e-3 ** _count_cells_to(~bins.doubtful & (widths > 0)), fallback)
-    fallback = np.where(recode.kept, fallback, 0.0)
-    return replace(
-        recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), fallback)
-    )
+    even = share_by_counts(replace(recode, weight=np.zeros(len(widths))), fallback)
+    return replace(recode, estimate=settled, weight=share_by_counts(replace(recode, weight=even), settled))
 
 
 def _count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
@@ -217,14 +215,6 @@ def _fit_end(noisy_bytes: bytes, sigma: float, width_bytes: bytes) -> Floats:
     before = (noisy[0] / widths[0], sigma / widths[0])
     variance = np.full(len(noisy) - 1, sigma**2)
     return fit_tail_counts(noisy[1:], variance, widths[1:], ANY_COLUMN, LEAST_END_COUNT * sigma, before)
-
-
-def _share_inside(recode: AttributeRecode, counts: Floats, fallback: Floats) -> Floats:
-    """Return each fine code's share of its coarse code by ``counts``, or by ``fallback`` where these are all 0."""
-    sums, others = (
-        np.bincount(recode.coarse, weights=x, minlength=recode.size + 1)[recode.coarse] for x in (counts, fallback)
-    )
-    return np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), fallback / np.where(others > 0, others, 1.0))
 
 
 def smooth_counts(counts: Floats, sigma: float, widths: Floats) -> Floats:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.tasks.estimation.pooled_coefficients import fit_mixture
+
 Floats = NDArray[np.float64]
 
 SCALES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -128,16 +130,10 @@ def _compute_variances(expected: Floats, rows: float, public_rows: int) -> Float
 
 def _fit_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
     """Return the shares of the scales by attribute, drawn towards the common shares (POOLING_CELLS)."""
+
+    def fit(cells: Floats, centre: Floats, weight: float) -> Floats:  # a Dirichlet prior around the centre
+        return fit_mixture(cells, _ROUNDS, start=centre, seen=weight * centre, weight=weight)
+
     parts = len(next(iter(likelihood.values())))
-    everything = np.concatenate(list(likelihood.values()), axis=1)
-    common = _maximize_expectation(everything, np.full(parts, 1.0 / parts), 1.0)
-    return {a: _maximize_expectation(cells, common, POOLING_CELLS) for a, cells in likelihood.items()}
-
-
-def _maximize_expectation(likelihood: Floats, centre: Floats, weight: float) -> Floats:
-    """Return the mixture's shares under a Dirichlet prior of ``weight`` cells around ``centre``."""
-    shares = centre
-    for _ in range(_ROUNDS):
-        expected = shares * (likelihood @ (1.0 / (shares @ likelihood)))
-        shares = (expected + weight * centre) / (likelihood.shape[1] + weight)
-    return shares
+    common = fit(np.concatenate(list(likelihood.values()), axis=1), np.full(parts, 1.0 / parts), 1.0)
+    return {a: fit(cells, common, POOLING_CELLS) for a, cells in likelihood.items()}

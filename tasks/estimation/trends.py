@@ -24,9 +24,9 @@ from privsyn.data_contracts.domain import Clique, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs.cells import Binning
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, rake
+from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, list_one_ways, rake
 from privsyn.tasks.estimation.pooled_coefficients import SCALES, compute_posterior_mean, fit_scales
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total, mark_ordered_codes
+from privsyn.tasks.estimation.recode import Recode, estimate_total, mark_ordered_codes
 
 Floats = NDArray[np.float64]
 
@@ -153,16 +153,10 @@ def rank_codes(
         sections = bins.in_order or (_TWO_VALUES if a in two_valued else ())
         if sections and a in recode:
             ordered = mark_ordered_codes(recode[a], replace(bins, in_order=sections))
-            width, there = _share_out(_sum_codes(recode[a], recode[a].estimate), ordered)
+            width, there = _share_out(recode[a].sum_codes(recode[a].estimate), ordered)
             if np.count_nonzero(width) >= least_codes:
                 ranks[a] = Ranks(_choose_scores(width, ordered, top), width, ordered, there)
     return ranks
-
-
-def _sum_codes(recode: AttributeRecode, fine: Floats) -> Floats:
-    """Return the sums of fine counts by code, filtered values last."""
-    code = np.where(recode.kept, recode.coarse, recode.size)
-    return np.asarray(np.bincount(code, weights=fine, minlength=recode.size + 1), dtype=np.float64)
 
 
 def _pool_sum(counts: Floats, variance: Floats, score: NDArray[np.int64], looked: float, noise: float) -> Floats:
@@ -193,11 +187,11 @@ class Trends:
         """Return the trends in the noisy sums; ``ranks``: the ranks whose scores the sums used."""
         sums = {q.attributes: (float(y[0]), q.sigma) for q, y in zip(queries, answers, strict=True)}
         total = max(estimate_total(recode), 1.0)
-        one_ways = {a: _sum_codes(r, r.estimate) for a, r in recode.items()}
+        one_ways = {a: r.sum_codes(r.estimate) for a, r in recode.items()}
         updated, doubt = dict(ranks), {}
         for a, r in ranks.items():
             looked, noise = sums[(a,)]
-            variance = _sum_codes(recode[a], recode[a].variance)
+            variance = recode[a].sum_codes(recode[a].variance)
             one_ways[a] = _pool_sum(one_ways[a], variance, r.score, looked, noise)
             width, there = _share_out(one_ways[a], r.ordered)
             doubt[a] = 1 / (1 / max(float(variance @ r.score**2), 1e-9) + 1 / noise**2) / max(total * there, 1.0) ** 2
@@ -373,7 +367,7 @@ def list_missing_pairs(
 
     ``zeros``: cells that no row can be in.  A pair's ``sigma`` is its root mean square error from its trend's noise.
     """
-    ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+    ones = list_one_ways(consistent)
     held = {frozenset(pair) for m in consistent for pair in combinations(m.attributes, 2)}
     missing = [p for p in trends.correlation if trends.is_known(p) and frozenset(p) not in held]
     by_pair: dict[Clique, Marginal] = {}

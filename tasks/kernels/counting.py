@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.tables import build_code_schema
@@ -94,6 +95,12 @@ class CodeTable:
             for column, size in zip(self.columns, self.domain.sizes, strict=True)
         ]
         return pa.Table.from_arrays(codes, schema=schema)
+
+
+def build_code_batch(schema: pa.Schema, columns: Iterable[NDArray[Any]]) -> pa.RecordBatch:
+    """Return columns of codes, in the schema's order, as a batch of its types."""
+    arrays = [pa.array(c.astype(f.type.to_pandas_dtype())) for c, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class Countable(Protocol):

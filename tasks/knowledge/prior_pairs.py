@@ -18,7 +18,7 @@ from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.marginals import Marginal, compute_factors
 from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, IndependentCounts
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.synthesis.implied_pairs import IMPLIED_SIGMA_FACTOR, list_missing_pairs
@@ -49,7 +49,7 @@ class PriorPairs:
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
         """Return the pairs of public rows in fine codes, under a released recoding."""
         informed = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
-        errors = {a: _compute_expected_error(r) for a, r in recode.items()}
+        errors = {a: float(np.sqrt(2 * r.sum_codes(r.variance) / math.pi).sum()) for a, r in recode.items()}
         return cls(_coarsen(public, recode), IndependentCounts.of(recode), informed, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
@@ -66,11 +66,7 @@ class PriorPairs:
         """Return the shares of every pair, shape (size + 1, size + 1) with filtered values last; each sums to 1."""
         shares = self.independent.shares
         informed_pairs = [p for p in pairs if self.informed.issuperset(p)]
-        counted = (
-            dict(zip(informed_pairs, self.rows.counts(informed_pairs, threads=1), strict=True))
-            if informed_pairs
-            else {}
-        )
+        counted = dict(zip(informed_pairs, self.rows.counts(informed_pairs, threads=1), strict=True))
         return [
             fit_shares(smooth_counts(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
             if p in counted
@@ -98,11 +94,6 @@ def _coarsen(public: CodeTable, recode: Recode) -> CodeTable:
     sizes = {a: r.size + 1 for a, r in recode.items()}
     columns = tuple(recode[a].coarse[public.column(a)].astype(choose_code_dtype(n)) for a, n in sizes.items())
     return CodeTable(Domain.of(sizes), columns)
-
-
-def _compute_expected_error(recode: AttributeRecode) -> float:
-    variance = np.bincount(recode.coarse, weights=recode.variance, minlength=recode.size + 1)
-    return float(np.sqrt(2 * variance / math.pi).sum())
 
 
 def _find_attributes_covered(public: CodeTable, recode: Recode) -> frozenset[str]:

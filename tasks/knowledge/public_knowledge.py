@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Column
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Derive, LookupRule, Rule, map_computed_columns
@@ -141,7 +141,7 @@ class PublicKnowledge:
         if self._totals is None:
             return self.encoding.domain
         self.check(KnowledgePart.KNOWN_COLUMNS)
-        return self._totals.measured(self.encoding.domain)
+        return drop_attributes(self.encoding.domain, self._totals.one_way.keys())
 
     @property
     def measured_again(self) -> Domain:
@@ -170,11 +170,9 @@ class PublicKnowledge:
         if focus is not None or self.spec.workload:
             self.check(KnowledgePart.TARGETS)
         named = tuple((frozenset(attributes_of(m.columns)), m.weight) for m in self.spec.workload)
-        return (
-            TargetWeights(named=named)
-            if focus is None
-            else TargetWeights(frozenset(attributes_of(focus.columns)), focus.weight, named)
-        )
+        if focus is None:
+            return TargetWeights(named=named)
+        return TargetWeights(frozenset(attributes_of(focus.columns)), focus.weight, named)
 
     @property
     def scored_more(self) -> frozenset[str]:
@@ -365,10 +363,8 @@ def _list_across(public: PublicKnowledge) -> frozenset[int]:
 
 
 def _describe_scored(public: PublicKnowledge) -> dict[str, Any]:
-    focus = public.spec.focus
-    if focus is None:
-        return {}
-    return {"scored_more": list(focus.columns)} if public.spec.scores_focus_more else {}
+    focus, more = public.spec.focus, public.spec.scores_focus_more
+    return {"scored_more": list(focus.columns)} if more and focus is not None else {}
 
 
 def _describe_near(public: PublicKnowledge) -> dict[str, Any]:
@@ -377,13 +373,11 @@ def _describe_near(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _list_two_valued(public: PublicKnowledge) -> tuple[str, ...]:
-    columns, focus, binning = public.spec.columns, public.spec.focus, public.encoding.binning
-    focus_columns = () if focus is None else focus.columns
-    return tuple(c for c in focus_columns if c in binning and _has_two_values(columns.get(c)))
-
-
-def _has_two_values(column: Column | None) -> bool:
-    return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
+    focus, binning = public.spec.focus, public.encoding.binning
+    names = () if focus is None else [name for name in focus.columns if name in binning]
+    columns = {name: public.spec.columns.get(name) for name in names}
+    values = {name: column.values for name, column in columns.items() if isinstance(column, CategoricalColumn)}
+    return tuple(n for n, c in columns.items() if isinstance(c, BooleanColumn) or len(values.get(n, ())) == 2)
 
 
 def _enter(name: str, value: Any) -> dict[str, Any]:

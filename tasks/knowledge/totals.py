@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.public_counts import KnownTotal
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
@@ -92,10 +92,6 @@ class KnownTotals:
     def has(self, attributes: Clique) -> bool:
         """Return whether the counts of these attributes, in domain order, are known."""
         return attributes in self.pairs or (len(attributes) == 1 and attributes[0] in self.one_way)
-
-    def measured(self, domain: Domain) -> Domain:
-        """Return the domain without the attributes with known counts."""
-        return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
 
     def with_recode(self, recode: Recode, attributes: Sequence[str]) -> Recode:
         """Return ``recode`` with the known attributes added, in the order of ``attributes``.
@@ -202,7 +198,8 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
     Exact totals of several columns in rules are refused, except for one pair, since their feasibility is not checked.
     """
     in_rules = list_exact_in_rules(totals, plan)
-    if len(in_rules) > 1 and not (len(in_rules) == 2 and _is_exact_pair(stated, in_rules)):
+    exact_sets = [{*total.columns} for total in stated if total.hold == "exact"]
+    if len(in_rules) > 1 and not (len(in_rules) == 2 and {*in_rules} in exact_sets):
         raise FieldError(
             f"are exact for {' and '.join(map(repr, in_rules))}, which rules also use",
             "Write `hold: close` for all but one, or give one total of both columns",
@@ -217,10 +214,6 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
                 "Correct the totals, or the rules",
                 ("totals",),
             )
-
-
-def _is_exact_pair(stated: Sequence[KnownTotal], columns: Sequence[str]) -> bool:
-    return any(set(total.columns) == set(columns) and total.hold == "exact" for total in stated)
 
 
 def _iterate_cells(

@@ -17,8 +17,8 @@ from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.transitions import TransitionCodes
-from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.rules.intervals import Interval, evaluate_condition, read_cells
+from privsyn.tasks.rules.compiled_rules import CompiledRules, list_row_words
+from privsyn.tasks.rules.intervals import Interval, evaluate_condition, place_on_axis, read_cells
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -48,9 +48,7 @@ class RowsInCodes:
 
 def take_values(values: Interval, chosen: NDArray[Any]) -> Interval:
     """Return some of the values."""
-    low = values.low[chosen]
-    high = low if values.exact else values.high[chosen]
-    return Interval(low, high, values.null[chosen], values.present[chosen])
+    return values.map(lambda each: each[chosen])
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,8 @@ class AllowedCodes:
         pair_rules = []
         for condition in self._rules.across:
             parts = list(condition.node.walk())
-            words = {part.value.row for part in parts if part.op == "of row"}
-            if len(words) != 1 or any(part.op == COUNT for part in parts):
+            words = list_row_words(condition.node)
+            if len(words) != 1 or words == [COUNT]:
                 continue
             sides = []
             for op in ("column", "of row"):
@@ -160,11 +158,11 @@ class AllowedCodes:
         def known(name: str) -> Interval:
             source = self._of_column.get(name)
             if source is None:
-                return _shape(rows.carried(name), (-1, 1))
+                return place_on_axis(rows.carried(name), 0, 2)
             bounds = self._bounds[name]
             if source == attribute:
-                return _shape(bounds, (1, -1))
-            return _shape(take_values(bounds, rows.codes[source]), (-1, 1))
+                return place_on_axis(bounds, 1, 2)
+            return place_on_axis(take_values(bounds, rows.codes[source]), 0, 2)
 
         return known
 
@@ -186,16 +184,10 @@ def _is_surely_true(
 
 def _find_word(node: Node) -> str | None:
     """Return the neighbour that a condition names, an empty text for none, or None for any other rows."""
-    words = {part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)}
+    words = list_row_words(node)
     if not words:
         return ""
-    return words.pop() if len(words) == 1 and words <= {"previous", "next"} else None
-
-
-def _shape(values: Interval, shape: tuple[int, int]) -> Interval:
-    low = values.low.reshape(shape)
-    high = low if values.exact else values.high.reshape(shape)
-    return Interval(low, high, values.null.reshape(shape), values.present.reshape(shape))
+    return words[0] if words in (["previous"], ["next"]) else None
 
 
 def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:

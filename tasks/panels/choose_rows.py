@@ -23,6 +23,7 @@ from privsyn.data_contracts.tables import BATCH_ROWS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.kernels.counting import build_code_batch
 from privsyn.tasks.kernels.streams import mix_bits
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, gather_rows
@@ -124,12 +125,8 @@ def runs_to_batches(runs: KeptRuns, domain: Domain) -> Iterator[pa.RecordBatch]:
     flags = {"pair": runs.drawn if runs.pair is None else runs.pair, "later": runs.later}
     for start in range(0, len(runs.place), BATCH_ROWS):
         part = slice(start, start + BATCH_ROWS)
-        arrays = []
-        for name in domain.attributes:
-            values = flags[name] if name in flags else getattr(runs, name)
-            values = np.zeros(len(runs.place), bool) if values is None else values
-            arrays.append(pa.array(values[part].astype(schema.field(name).type.to_pandas_dtype())))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        columns = (flags[name] if name in flags else getattr(runs, name) for name in domain.attributes)
+        yield build_code_batch(schema, ((np.zeros(len(runs.place), bool) if c is None else c)[part] for c in columns))
 
 
 def iterate_stored_runs(batches: Iterable[pa.RecordBatch], group_rows: int) -> Iterator[KeptRuns]:
@@ -339,18 +336,13 @@ def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[I
     behind = book.find_measured_columns([name for codec in plan.summaries for name in codec.node.columns])
     codecs = [c for c in plan.row_plan.codecs if not {*behind}.isdisjoint(c.ranges())]
     order = np.argsort(runs.place, kind="stable")
-    wanted, start = runs.place[order], 0
     parts: dict[str, list[pa.Array]] = {}
-    for batch in passes():
-        low, high = np.searchsorted(wanted, [start, start + batch.num_rows])
-        rows = batch.take(pa.array(wanted[low:high] - start))
-        start += batch.num_rows
+    for rows in take_at(passes(), runs.place[order]):
         for codec in codecs:
             for name, values in codec.read({source: rows.column(source) for source in codec.sources}).items():
                 parts.setdefault(name, []).append(values)
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    table = {name: pa.chunked_array(arrays).combine_chunks().take(pa.array(back)) for name, arrays in parts.items()}
+    back = pa.array(np.argsort(order))
+    table = {name: pa.chunked_array(arrays).combine_chunks().take(back) for name, arrays in parts.items()}
     return [codec.compute(codec.book.read_table(table), runs.first) for codec in plan.summaries]
 
 

@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import CompositionCodec, find_kinds
 from privsyn.tasks.estimation.known_zeros import KnownZeros, find_forbidden_compositions
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, list_one_ways
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.panels.allowed_codes import take_values
@@ -419,7 +419,7 @@ def estimate_kinds(
     relation with the role, if it was measured.
     """
     compositions, roles = plan.get_compositions(), plan.get_order()[1]
-    one_ways = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
+    one_ways = list_one_ways(marginals)
     r = recode[compositions.attribute]
     households = np.where(r.kept, r.weight, 0.0) * one_ways[compositions.attribute][np.minimum(r.coarse, r.size - 1)]
     members = households @ compositions.members
@@ -432,10 +432,8 @@ def estimate_kinds(
         for a, (counts, sigma) in counted.items():
             shares, measured = by_role[a]
             like = _compare_by_kind(a, compositions, drawn, recode, marginals, codes[a])
-            first, second = (
-                _scale(first_kinds @ shares * like),
-                _scale(shares[np.arange(compositions.kinds) // 2] * like),
-            )
+            first = _scale(first_kinds @ shares * like)
+            second = _scale(shares[np.arange(compositions.kinds) // 2] * like)
             relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
             by_attribute[a] = [
                 estimate_pairs(counts[k], sigma, number[k], first[k], second[k], relative, codes[a].ordered)
@@ -521,10 +519,7 @@ def _share_by_role(
     codes: TransitionCodes,
     zeros: KnownZeros | None,
 ) -> tuple[Floats, bool]:
-    """Return the shares of the codes of ``a`` among the members of each role, and whether they are measured.
-
-    A code that rules forbid to a role has the share 0.
-    """
+    """Return the shares of the codes of ``a`` by role, 0 for codes that rules forbid, and whether they are measured."""
     role, roles = role_codec.attribute, role_codec.size
     coarse = np.minimum(recode[role].coarse, recode[role].size - 1)[:roles]
     forbidden = None if zeros is None else zeros.on((role, a), (recode[role].size, codes.size))
@@ -534,6 +529,6 @@ def _share_by_role(
     if counts is not None:
         overall = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
         return _scale((counts[coarse] + 1e-3 * overall + 1e-9) * allowed), True
-    one_way = next(m.counts for m in marginals if m.attributes == (a,)) @ codes.split
+    one_way = list_one_ways(marginals)[a] @ codes.split
     one_way = np.maximum(one_way, 0.0) / max(float(one_way.sum()), 1e-9)
     return _scale((one_way + 1e-9) * allowed), False

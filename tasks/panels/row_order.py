@@ -102,10 +102,7 @@ class SortedRows:
 
 
 def _sort_by_content(order: NDArray[np.int64], same: NDArray[np.bool_], read: ReadRows) -> None:
-    """Sort runs of rows with equal group and hash by content, in place.
-
-    ``same``: whether a row has the same group and hash as the row before, shape (rows - 1,).
-    """
+    """Sort runs of rows with equal group and hash by content, in place; ``same``: which rows equal the one before."""
     tied = np.append(False, same) | np.append(same, False)
     slots = np.flatnonzero(tied)
     positions = order[slots]
@@ -113,7 +110,8 @@ def _sort_by_content(order: NDArray[np.int64], same: NDArray[np.bool_], read: Re
     run = np.cumsum(~np.append(False, same)[slots])
     if not _has_unequal_neighbours(table, run):
         return  # equal content: any order will do
-    ranks = [np.asarray(_rank_densely(table.column(name))) for name in sorted(table.column_names)]
+    columns = (_drop_nan(table.column(name)) for name in sorted(table.column_names))
+    ranks = [np.asarray(pc.rank(column, tiebreaker="dense")) for column in columns]  # null last
     order[slots] = positions[np.lexsort((*reversed(ranks), run))]
 
 
@@ -128,11 +126,6 @@ def _has_unequal_neighbours(table: pa.Table, run: NDArray[np.int64]) -> bool:
         if not pc.all(equal).as_py() and len(pairs):
             return True
     return False
-
-
-def _rank_densely(column: pa.ChunkedArray) -> pa.Array:
-    """Return the dense rank of each value, null last."""
-    return pc.rank(_drop_nan(column), tiebreaker="dense")
 
 
 def gather_rows(batches: Iterable[pa.RecordBatch]) -> pa.Table:

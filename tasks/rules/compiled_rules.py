@@ -128,6 +128,12 @@ class PersonRows:
         return resolve
 
 
+def list_row_words(node: Node) -> list[str]:
+    """Return the words of rows in a condition, and COUNT if it counts rows, each once."""
+    words = [part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)]
+    return list(dict.fromkeys(words))
+
+
 _NULL = -1e300  # stands for null among the keys
 
 
@@ -252,12 +258,10 @@ class CompiledRules:
         columns, words = spec.released_columns, spec.row_words
         vocabulary = _build_vocabulary(spec)
         derived = list_expressions(spec.rules, columns, words)
-        tables = {
-            name: place_in_table
-            for r in spec.rules
-            if isinstance(r, LookupRule)
-            for name, place_in_table in _iterate_tables(r, vocabulary)
-        }
+        tables: dict[str, tuple[LookupTable, int]] = {}
+        for lookup in (rule.lookup for rule in spec.rules if isinstance(rule, LookupRule)):
+            table = LookupTable.of(lookup, vocabulary)
+            tables |= {name: (table, place) for place, name in enumerate(lookup.to)}
         rules = cls(columns, (), derived, tables, order_computed_columns(spec.rules, columns, words), vocabulary)
         groups = tuple(r.one_of for r in spec.rules if isinstance(r, OneOf))
         conditions = [
@@ -431,6 +435,11 @@ class CompiledRules:
             broken[i] = evaluate_condition(condition.node, resolve, self.vocabulary).true
         return broken
 
+    def find_broken(self, table: Table, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the mask of rows that break a rule about one row or across rows; see :meth:`find_broken_persons`."""
+        across = self.find_broken_persons(table, first).any(axis=0)
+        return np.asarray(across | self.find_broken_rows(table).any(axis=0))
+
     def find_differing_rows(self, table: Table) -> dict[str, NDArray[np.bool_]]:
         """Return, for each computed column, the mask of rows whose value differs from the computed one."""
         resolve, differing = self.read_table(table), {}
@@ -489,12 +498,6 @@ def list_thresholds(
             if edges := _find_edges(columns[name], sign, value, after_reals):
                 thresholds.setdefault(name, set()).update(edges)
     return {name: tuple(sorted(edges)) for name, edges in thresholds.items()}
-
-
-def _iterate_tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:
-    table = LookupTable.of(rule.lookup, vocabulary)
-    for place, name in enumerate(rule.lookup.to):
-        yield name, (table, place)
 
 
 def _build_vocabulary(spec: ReleaseSpec) -> dict[str, int]:

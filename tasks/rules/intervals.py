@@ -44,6 +44,12 @@ class Interval:
         """Whether every interval is one value."""
         return self.high is self.low
 
+    def map(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Interval:
+        """Return the interval with ``function``, such as a selection or another shape, applied to each array."""
+        low = function(self.low)
+        high = low if self.exact else function(self.high)
+        return Interval(low, high, function(self.null), function(self.present))
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -55,12 +61,6 @@ class Truth:
 
 
 NO, YES = np.array(False), np.array(True)
-
-
-def make_constant(value: float) -> Interval:
-    """Return an interval of one value everywhere."""
-    only = np.array(value, np.float64)
-    return Interval(only, only, NO, YES)
 
 
 def make_row_intervals(values: Floats, null: Bools) -> Interval:
@@ -214,22 +214,12 @@ def conjoin(a: Truth, b: Truth) -> Truth:
     return Truth(a.true & b.true, a.false | b.false, unknown)
 
 
-def disjoin(a: Truth, b: Truth) -> Truth:
-    """Return a or b."""
-    return negate_truth(conjoin(negate_truth(a), negate_truth(b)))
-
-
 def convert_truth_to_number(truth: Truth) -> Interval:
     """Return a truth as the numbers 0 and 1."""
     present = truth.true | truth.false
     low = np.where(truth.false, 0.0, 1.0)
     high = low if not (truth.true & truth.false).any() else np.where(truth.true, 1.0, 0.0)
     return Interval(low, high, truth.unknown, present)
-
-
-def convert_number_to_truth(interval: Interval) -> Truth:
-    """Return the numbers 0 and 1 as a truth."""
-    return Truth((interval.high >= 1) & interval.present, (interval.low <= 0) & interval.present, interval.null)
 
 
 def read_rows(array: pa.Array, vocabulary: Mapping[str, int]) -> Interval:
@@ -272,9 +262,7 @@ def read_cells(cells: Any, vocabulary: Mapping[str, int]) -> Interval:
 def place_on_axis(interval: Interval, axis: int, axes: int) -> Interval:
     """Return intervals of shape (cells,) along ``axis`` of a grid with ``axes`` axes."""
     shape = [-1 if i == axis else 1 for i in range(axes)]
-    low = interval.low.reshape(shape)
-    high = low if interval.exact else interval.high.reshape(shape)
-    return Interval(low, high, interval.null.reshape(shape), interval.present.reshape(shape))
+    return interval.map(lambda values: values.reshape(shape))
 
 
 def convert_to_array(interval: Interval, kind: pa.DataType, texts: pa.Array, rows: int) -> pa.Array:
@@ -315,7 +303,8 @@ def evaluate_condition(node: Node, resolve: Resolve, vocabulary: Mapping[str, in
         case "and":
             return conjoin(*(evaluate_condition(a, resolve, vocabulary) for a in node.args))
         case "or":
-            return disjoin(*(evaluate_condition(a, resolve, vocabulary) for a in node.args))
+            neither = conjoin(*(negate_truth(evaluate_condition(a, resolve, vocabulary)) for a in node.args))
+            return negate_truth(neither)
         case "not":
             return negate_truth(evaluate_condition(node.args[0], resolve, vocabulary))
         case "is null":
@@ -325,7 +314,8 @@ def evaluate_condition(node: Node, resolve: Resolve, vocabulary: Mapping[str, in
             return test_among(evaluate_expression(node.args[0], resolve, vocabulary), numbers)
         case "<" | "<=" | ">" | ">=" | "==" | "!=":
             return compare(node.op, *(evaluate_expression(a, resolve, vocabulary) for a in node.args))
-    return convert_number_to_truth(evaluate_expression(node, resolve, vocabulary))
+    number = evaluate_expression(node, resolve, vocabulary)  # 0 or 1
+    return Truth((number.high >= 1) & number.present, (number.low <= 0) & number.present, number.null)
 
 
 def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, int]) -> Interval:
@@ -335,7 +325,8 @@ def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, i
     if node.op in ("of row", COUNT):
         return resolve(node)
     if node.op == "constant":
-        return make_constant(_parse_number(node.value, vocabulary))
+        only = np.array(_parse_number(node.value, vocabulary), np.float64)
+        return Interval(only, only, NO, YES)
     if node.op == "null":
         return NULL
     if node.op == "as stored":
@@ -358,14 +349,6 @@ def _parse_number(value: float | str | bool, vocabulary: Mapping[str, int]) -> f
 
 def _subtract(a: Interval, b: Interval) -> Interval:
     return add(a, negate(b))
-
-
-def _count_days(a: Interval, b: Interval) -> Interval:
-    return apply_monotone(lambda x: x / DAY, _subtract(a, b))
-
-
-def _add_days(moment: Interval, days: Interval) -> Interval:
-    return add(moment, apply_monotone(lambda x: x * DAY, days))
 
 
 def _to_dates(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
@@ -416,8 +399,8 @@ _OPERATIONS: dict[str, Callable[..., Interval]] = {
     "ceil": lambda a: apply_monotone(np.ceil, a),
     "min": lambda a, b: take_extreme(np.minimum, a, b),
     "max": lambda a, b: take_extreme(np.maximum, a, b),
-    "days": _count_days,
-    "later": _add_days,
+    "days": lambda a, b: apply_monotone(lambda x: x / DAY, _subtract(a, b)),
+    "later": lambda moment, days: add(moment, apply_monotone(lambda x: x * DAY, days)),
     "year": lambda a: apply_monotone(_get_year, a),
     "month": _bound_cyclic(_get_month, "Y", 12.0),
     "day": _bound_cyclic(_get_day, "M", 31.0),

@@ -22,10 +22,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.rule_language import COUNT, Node
+from privsyn.data_contracts.rule_language import COUNT
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
-from privsyn.tasks.rules.compiled_rules import CompiledRules, ForbiddenCondition, PersonRows
+from privsyn.tasks.rules.compiled_rules import CompiledRules, ForbiddenCondition, PersonRows, list_row_words
 
 SAMPLE = 2_048
 """Number of rows in each round; they begin at random."""
@@ -71,7 +71,9 @@ def find_valid_row(
     if rules is None:
         return None
     rng = np.random.default_rng(0x17)
-    codecs = _list_ruled_codecs(plan, rules)
+    ruled = [c for c in plan.codecs if not rules.ruled_columns.isdisjoint(c.ranges())]
+    helpers = {name for c in ruled for name in c.helpers}  # which decoding reads
+    codecs = tuple(c for c in plan.codecs if c in ruled or c.attribute in helpers)
     computed = tuple(c for c in plan.computed if c.attribute in rules.order)
     part = replace(plan, codecs=codecs, computed=computed, unmeasured=())
     codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in codecs}
@@ -90,13 +92,6 @@ def find_valid_row(
             changed = changed[changed >= _KEPT_ROWS // 2]
             codes[c.attribute][changed] = rng.integers(c.size, size=changed.size)
     return None
-
-
-def _list_ruled_codecs(plan: EncodingPlan, rules: CompiledRules) -> tuple[Codec, ...]:
-    """Return the codecs of the columns that rules need, and the helpers that decoding them reads."""
-    codecs = [c for c in plan.codecs if not rules.ruled_columns.isdisjoint(c.ranges())]
-    helpers = {name for c in codecs for name in c.helpers}
-    return tuple(c for c in plan.codecs if c in codecs or c.attribute in helpers)
 
 
 def check_feasible(plan: EncodingPlan) -> None:
@@ -357,7 +352,9 @@ def repair_persons(
         part_codes = {a: c[rows] for a, c in codes.items()}
         taken = {name: array.take(pa.array(rows)) for name, array in columns.items()}
         part = _BrokenPersons(part_codes, taken, first[rows], rules, mending, donors, mending.donor_groups[rows], rng)
-        part.mend(way, times)
+        for _ in range(times):
+            if not part.change(way):
+                break
         places = np.arange(len(first))
         places[rows] = len(first) + np.arange(len(rows))
         back = pa.array(places)
@@ -393,7 +390,7 @@ def _exchange(
             concerned = np.array([a in named for named in attributes])[condition]
             places[a] = np.arange(len(first))
             places[a][target[concerned]], places[a][partner[concerned]] = partner[concerned], target[concerned]
-        after = _find_persons(number, _find_broken(rules, _move(columns, places, first, mending), first))
+        after = _find_persons(number, rules.find_broken(_move(columns, places, first, mending), first))
         worse = after[number[target]] | after[number[partner]]
         for a, source_rows in places.items():
             source_rows[target[worse]], source_rows[partner[worse]] = target[worse], partner[worse]
@@ -408,13 +405,6 @@ def _move(columns: Columns, places: Mapping[str, Integers], first: Bools, mendin
     for a, source_rows in places.items():
         moved |= {name: columns[name].take(pa.array(source_rows)) for name in mending.columns[a]}
     return mending.compute(moved, first)
-
-
-def _find_broken(rules: CompiledRules, columns: Columns, first: Bools) -> Bools:
-    """Return the mask of the rows that break a rule across rows or about one row."""
-    return np.asarray(
-        rules.find_broken_persons(columns, first).any(axis=0) | rules.find_broken_rows(columns).any(axis=0)
-    )
 
 
 def _find_persons(number: Integers, rows: Bools) -> Bools:
@@ -454,18 +444,12 @@ class _BrokenPersons:
         self._mending, self._donors, self._donor_groups, self._rng = mending, donors, donor_groups, rng
         self._rows = rules.find_person_rows(columns, first)
         self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
-        words = [_list_words(c.node) for c in rules.across]
+        words = [list_row_words(c.node) for c in rules.across]
         self._words, self._attributes = _list_rows_and_attributes(rules, mending)
         # a column that continues from another row carries a change through the whole person
         self._near = not rules.continued and all({*each} <= {"previous", "next"} for each in words)
 
-    def mend(self, kind_of_change: str, times: int) -> None:
-        """Change rows in one way until none breaks a rule, at most ``times`` times."""
-        for _ in range(times):
-            if not self._change(kind_of_change):
-                return
-
-    def _change(self, kind_of_change: str) -> bool:
+    def change(self, kind_of_change: str) -> bool:
         """Try one change of every group of rows that breaks a rule; return whether any group did."""
         across, weight = self._count(self.columns)
         if not across.any():
@@ -586,12 +570,6 @@ def _list_rows_and_attributes(
     rules: CompiledRules, mending: Mending
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Return the words of other rows in each rule across rows, and the attributes that may change for each rule."""
-    words = [tuple(w for w in _list_words(c.node) if w != COUNT) for c in rules.across]
+    words = [tuple(w for w in list_row_words(c.node) if w != COUNT) for c in rules.across]
     needed = [{*c.needs} for c in rules.across]
     return words, [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
-
-
-def _list_words(node: Node) -> list[str]:
-    """Return the words of rows in a condition, and COUNT if it counts rows, each once."""
-    words = [part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)]
-    return list(dict.fromkeys(words))

@@ -31,7 +31,7 @@ from privsyn.tasks.estimation.recode import (
     with_levels,
 )
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
-from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.counting import CodeTable, build_code_batch
 
 LeastCodes = Mapping[str, Sequence[int]]
 """Attribute -> the least number of codes in each section of its ordered bins; 1 for attributes it lacks."""
@@ -78,11 +78,7 @@ def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[p
     """
     schema = build_code_schema(build_coarse_domain(recode), padded=True)
     for batch in batches:
-        arrays = [
-            pa.array(recode[f.name].coarse[np.asarray(batch.column(f.name))].astype(f.type.to_pandas_dtype()))
-            for f in schema
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield build_code_batch(schema, (recode[a].coarse[np.asarray(batch.column(a))] for a in schema.names))
 
 
 def compress_towards(

@@ -200,7 +200,7 @@ def decode(
     related: bool = False,
     asked_pairs: Sequence[Clique] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the synthetic table as batches of :func:`build_decoded_schema`; rows in random order.
+    """Yield the synthetic table as batches of :func:`build_released_batch`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
     ``exact``: attributes with one value per code, which repairs of a row leave alone.  ``related``: whether relations
@@ -208,7 +208,7 @@ def decode(
     """
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
-    schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
+    ranges = plan.list_table_ranges(column_order)
     draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     # helper columns tell where values lie inside a fine code, unless their shares are pure chance
     chances = {a: bins.chances for a, bins in plan.binning.items() if bins.chances is not None}
@@ -221,7 +221,9 @@ def decode(
     compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]
 
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
-        common = _list_common_places(coarse, plan.together, rng)
+        common: dict[str, Floats] = {}
+        for group in plan.together:  # the attributes of one group share one draw of positions inside codes
+            common |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
         if model is not None:
             common = model.draw(coarse, rng) | common
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
@@ -242,8 +244,7 @@ def decode(
             columns = repair_rows(
                 coarse, columns, make, plan.rules, plan.codecs, partial(_make_valid_row, plan, recode), rng, exact
             )
-        arrays = [as_released(columns[name], ranges[name]) for name in column_order]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield build_released_batch(columns, ranges)
 
 
 def _plan_columns(plan: EncodingPlan, columns: Sequence[str]) -> EncodingPlan:
@@ -266,19 +267,6 @@ def _redraw_columns(
         for c in plan.codecs
     }
     return plan.decode(codes, rng)
-
-
-def _list_common_places(
-    coarse: Mapping[str, NDArray[Any]], together: Sequence[Sequence[str]], rng: np.random.Generator
-) -> dict[str, NDArray[np.float64]]:
-    """Return each value's position inside its code, shape (rows,), for every attribute of a group.
-
-    The attributes of one group share one draw.
-    """
-    places: dict[str, NDArray[np.float64]] = {}
-    for group in together:
-        places |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
-    return places
 
 
 def seed_generator(seed: int) -> np.random.Generator:
@@ -321,11 +309,6 @@ def _make_valid_row(plan: EncodingPlan, recode: Recode, codes: Mapping[str, int]
     return row
 
 
-def build_decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
-    """Return the names, types and nullability of the synthetic table, from the public spec alone."""
-    return build_released_schema(plan.ranges(), column_order)
-
-
 _NULLABLE = {
     "bool": "boolean",
     **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
@@ -334,9 +317,15 @@ _NULLABLE = {
 """Arrow type -> the nullable pandas type."""
 
 
-def build_released_schema(ranges: Mapping[str, ValueRange], order: Sequence[str]) -> pa.Schema:
-    """Return the synthetic table's schema with its pandas types, from the public spec alone."""
-    fields = [pa.field(name, get_released_type(ranges[name]), nullable=ranges[name].nullable) for name in order]
+def build_released_batch(columns: Mapping[str, pa.Array], ranges: Mapping[str, ValueRange]) -> pa.RecordBatch:
+    """Return the columns of ``ranges``, in order, as a batch of the synthetic table."""
+    arrays = [as_released(columns[name], domain) for name, domain in ranges.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=build_released_schema(ranges))
+
+
+def build_released_schema(ranges: Mapping[str, ValueRange]) -> pa.Schema:
+    """Return the synthetic table's schema with its pandas types, from the public spec alone; columns in order."""
+    fields = [pa.field(name, get_released_type(domain), nullable=domain.nullable) for name, domain in ranges.items()]
     return pa.schema(fields, metadata={"pandas": json.dumps(_describe_pandas(fields))})
 
 

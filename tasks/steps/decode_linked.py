@@ -20,10 +20,11 @@ from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.kernels.counting import build_code_batch
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.rules.repair import Mending, repair_persons, repair_rows
-from privsyn.tasks.steps.decode import as_released, build_released_schema, seed_generator
+from privsyn.tasks.steps.decode import build_released_batch, seed_generator
 
 if TYPE_CHECKING:
     from privsyn.tasks.panels.link_rows import LinkedRows  # its module loads compiled code
@@ -55,13 +56,7 @@ def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -
         panel.order: linked.step - low,
         panel.rows: linked.drawn,
     }
-    arrays = [(columns | linked.fine)[f.name].astype(f.type.to_pandas_dtype()) for f in schema]
-    return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays], schema=schema)
-
-
-def build_linked_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
-    """Return the names, types and nullability of the synthetic table, from the public spec alone."""
-    return build_released_schema(ranges := plan.list_table_ranges(column_order), list(ranges))
+    return build_code_batch(schema, ((columns | linked.fine)[name] for name in schema.names))
 
 
 def decode_linked(
@@ -71,21 +66,17 @@ def decode_linked(
     seed: int,
     parent_values: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person, in order.
+    """Yield the synthetic table as batches of :func:`build_released_batch`, person by person, in order.
 
     ``batches``: linked rows; ``parent_values``: existing values of constant columns, shape (persons,), with which rows
-    must keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule of
-    the
-    plan: broken rows are mended in the columns that change between rows; a person who cannot be mended is replaced by
-    another with as many rows, or dropped.
+    must keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule.
+    Broken rows are mended in the columns that change between rows; a person who cannot be mended is replaced by another
+    with as many rows, or dropped.
     """
     rng = seed_generator(seed)
     ranges = plan.list_table_ranges(column_order)
-    schema = build_linked_schema(plan, column_order)
     for batch in _iterate_whole_persons(batches, plan.get_order()[0]):
-        columns = _Decoder(plan, batch, rng, parent_values).decode()
-        arrays = [as_released(columns[name], ranges[name]) for name in ranges]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield build_released_batch(_Decoder(plan, batch, rng, parent_values).decode(), ranges)
 
 
 REDRAWS = 16
@@ -273,10 +264,12 @@ class _Decoder:
         columns = repair_persons(
             codes, self._compute_persons(columns, self._first), self._first, rules, mending, self._rng
         )
-        broken = self._find_broken(columns, self._first)
-        return self._replace_persons(columns, np.unique(self._number[broken])) if broken.any() else columns
+        broken = rules.find_broken(columns, self._first)
+        return self._replace_persons(columns, rules, np.unique(self._number[broken])) if broken.any() else columns
 
-    def _replace_persons(self, columns: dict[str, pa.Array], broken: NDArray[np.int64]) -> dict[str, pa.Array]:
+    def _replace_persons(
+        self, columns: dict[str, pa.Array], rules: CompiledRules, broken: NDArray[np.int64]
+    ) -> dict[str, pa.Array]:
         """Return the rows with each ``broken`` person replaced by another, or dropped.
 
         The donor has as many rows and breaks no rule, with the given parent values of this place too.
@@ -294,7 +287,7 @@ class _Decoder:
             if not self._above:
                 return replaced
             number = self._number[remaining]
-            broken = np.unique(number[self._find_broken(replaced, self._first[remaining])])
+            broken = np.unique(number[rules.find_broken(replaced, self._first[remaining])])
             if not len(broken):
                 return replaced
         source[broken] = -1
@@ -313,14 +306,6 @@ class _Decoder:
         stay = {self._panel.person: columns[self._panel.person], **self._above}
         taken |= {name: array.take(pa.array(remaining)) for name, array in stay.items()}
         return self._compute_persons(taken, self._first[remaining]) if self._above else taken, remaining
-
-    def _find_broken(self, columns: Mapping[str, pa.Array], first: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows break a rule within or across rows; ``first``: where a person begins."""
-        rules = self._plan.rules
-        if rules is None:
-            return np.zeros(len(first), bool)
-        broken = rules.find_broken_rows(columns).any(axis=0) | rules.find_broken_persons(columns, first).any(axis=0)
-        return np.asarray(broken)
 
     def _repair_rows(
         self, codes: dict[str, NDArray[Any]], columns: dict[str, pa.Array], rules: CompiledRules

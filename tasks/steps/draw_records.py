@@ -28,15 +28,16 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
-from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.marginals import Marginal, list_one_ways
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.estimation.towards_prior import count_noisy_rows
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.panels.rows_above import Numbered
 from privsyn.tasks.panels.transitions import project_to_sum
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.steps.decode import as_released, build_released_schema
+from privsyn.tasks.steps.decode import build_released_batch
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -64,12 +65,6 @@ def list_ranges(
     return {name: ranges[name] for name in column_order if name in parent_columns}
 
 
-def build_schema(plan: EncodingPlan, column_order: Sequence[str], parent_columns: Collection[str]) -> pa.Schema:
-    """Return the names, types and nullability of the rows, from the public spec alone."""
-    ranges = list_ranges(plan, column_order, parent_columns)
-    return build_released_schema(ranges, list(ranges))
-
-
 def make_without_rows(
     linked: Iterable[pa.RecordBatch],
     plan: EncodingPlan,
@@ -90,12 +85,9 @@ def make_without_rows(
     expected, weights = _weigh(persons, recode, noisy)
     remaining = round(expected * scale) if len(weights) else 0
     drawing = _Drawing(plan, parent_columns, persons, weights, rng)
-    schema = build_released_schema(ranges, list(ranges))
     while remaining > 0:
         rows = min(remaining, BATCH_ROWS)
-        columns = drawing.draw(rows)
-        arrays = [as_released(columns[name], domain) for name, domain in ranges.items()]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield build_released_batch(drawing.draw(rows), ranges)
         remaining -= rows
 
 
@@ -132,8 +124,7 @@ def _limit_weight(weights: Floats) -> float:
 
 def estimate_without(noisy: Sequence[tuple[Query, Floats]]) -> float:
     """Return the number of persons without rows, estimated from all their noisy counts."""
-    precision = np.array([1 / (len(counts) * query.sigma**2) for query, counts in noisy])
-    return max(float(precision @ [counts.sum() for _, counts in noisy] / precision.sum()), 0.0)
+    return max(count_noisy_rows([counts for _, counts in noisy], [query.sigma for query, _ in noisy]), 0.0)
 
 
 def rake(codes: Sequence[Integers], wanted: Sequence[Floats], get_most: Callable[[Floats], float]) -> Floats:
@@ -227,10 +218,7 @@ def encode_above(
 
 
 def choose_above(
-    parent_codes: Mapping[str, Codes],
-    noisy: Sequence[tuple[Query, Floats]],
-    marginals: Sequence[Marginal],
-    seed: int,
+    parent_codes: Mapping[str, Codes], noisy: Sequence[tuple[Query, Floats]], marginals: Sequence[Marginal], seed: int
 ) -> NDArray[np.bool_]:
     """Return which parent rows have child rows, shape (parent rows,).
 
@@ -238,7 +226,7 @@ def choose_above(
     codes; ``marginals``: consistent counts of the parents with rows.  In every code the share of parents without rows
     follows these counts.
     """
-    one_ways = _list_ones(marginals)
+    one_ways = list_one_ways(marginals)
     rows, total = len(next(iter(parent_codes.values()))), estimate_without(noisy)
     if total <= 0 or rows == 0:
         return np.ones(rows, bool)
@@ -274,7 +262,7 @@ def draw_records(
     from privsyn.tasks.synthesis.sweep import draw_attribute
 
     rows = len(next(iter(parent_codes.values())))
-    one_ways = _list_ones(marginals)
+    one_ways = list_one_ways(marginals)
     drawn = tuple(a for a in domain.attributes if a not in parent_codes)
     relations = [m for m in marginals if len(m.attributes) > 1 and not set(m.attributes).isdisjoint(drawn)]
     new: dict[str, Codes] = {}
@@ -289,24 +277,13 @@ def draw_records(
     return CodeTable(domain, tuple(np.ascontiguousarray({**new, **parent_codes}[a]) for a in domain.attributes))
 
 
-def _list_ones(marginals: Sequence[Marginal]) -> dict[str, Floats]:
-    return {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
-
-
 def _find_telling_pair(
     attribute: str, parent_codes: Mapping[str, Codes], relations: Sequence[Marginal]
 ) -> Marginal | None:
     """Return the attribute's measured pair with the most informative parent attribute, or None."""
-    pairs: list[tuple[float, Marginal]] = []
-    for m in relations:
-        if attribute in m.attributes:
-            pairs += [
-                (_measure_information(pair.counts), pair)
-                for other in m.attributes
-                if other in parent_codes
-                for pair in [m.project((other, attribute))]
-            ]
-    return max(pairs, key=lambda scored: scored[0])[1] if pairs else None
+    measured = [m for m in relations if attribute in m.attributes]
+    pairs = [m.project((other, attribute)) for m in measured for other in m.attributes if other in parent_codes]
+    return max(pairs, key=lambda pair: _measure_information(pair.counts), default=None)
 
 
 def _measure_information(counts: Floats) -> float:

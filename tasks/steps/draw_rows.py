@@ -64,11 +64,6 @@ TOLERANCE = 1e-7
 _GRAPHICAL = 103  # purpose of the random streams, used by no other step
 
 
-class _Parents(NamedTuple):
-    score: float
-    members: tuple[str, ...]
-
-
 def count_useful_cells(total: float, families: int, rho: Fraction, records: int, usefulness: float) -> int:
     """Return the most cells of a theta-useful family: mean count at least ``usefulness`` times the mean absolute noise.
 
@@ -100,8 +95,8 @@ def build_bayesian_network(
     while undrawn:
         best = {a: _choose_parents(a, ranked[a], domain, degree, most_cells) for a in undrawn if ranked[a]}
         if best:
-            child = max(best, key=lambda a: (best[a].score, -domain.index(a)))
-            families.append(domain.ordered((child, *best[child].members)))
+            child = max(best, key=lambda a: (best[a][0], -domain.index(a)))
+            families.append(domain.ordered((child, *best[child][1])))
         else:
             child = max(undrawn, key=lambda a: (strongest[a], -domain.index(a)))
         del undrawn[child]
@@ -114,8 +109,8 @@ def build_bayesian_network(
 
 def _choose_parents(
     child: str, ranked: list[tuple[float, int]], domain: Domain, degree: int, most_cells: int
-) -> _Parents:
-    """Return the strongest parents from ``ranked`` (-score, position), as many as fit."""
+) -> tuple[float, list[str]]:
+    """Return the strongest parents from ``ranked`` (-score, position), as many as fit, after their summed score."""
     cells, score, members = domain.size(child), 0.0, list[str]()
     for negative, position in ranked:
         if len(members) == degree:
@@ -124,7 +119,7 @@ def _choose_parents(
             cells *= domain.sizes[position]
             score -= negative
             members.append(domain.attributes[position])
-    return _Parents(score, tuple(members))
+    return score, members
 
 
 _ANCESTRAL = 101  # purpose of the random streams; no other step's

@@ -47,6 +47,7 @@ from privsyn.tasks.codecs.encode_rows import (
 )
 from privsyn.tasks.codecs.person_figures import find_kinds
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.kernels.counting import build_code_batch
 from privsyn.tasks.panels.choose_rows import (
     KeptRuns,
     Passes,
@@ -227,10 +228,9 @@ def pair_rows(rows: StoredRows, plan: EncodingPlan, codes: Mapping[str, Transiti
     """
     domain, household = build_pair_domain(codes, plan), plan.get_order()[0].household
     schema = build_code_schema(domain, padded=True)
-    for runs in rows.iterate_runs():
-        arrays = _pair_members(rows, plan, runs, codes) if household else _pair_rows(rows, plan, runs, codes)
-        columns = [pa.array(v.astype(f.type.to_pandas_dtype())) for v, f in zip(arrays, schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    pair = _pair_members if household else _pair_rows
+    for runs in iterate_stored_runs(rows.runs(), PERSON_ROWS):  # groups of whole persons that fit into memory
+        yield build_code_batch(schema, pair(rows, plan, runs, codes))
 
 
 @dataclass(frozen=True)
@@ -245,24 +245,18 @@ class StoredRows:
     numbers: Callable[[], Iterable[pa.RecordBatch]]
     runs: Callable[[], Iterable[pa.RecordBatch]]
 
-    def iterate_runs(self) -> Iterator[KeptRuns]:
-        """Yield the kept rows in groups of whole persons that fit into memory."""
-        return iterate_stored_runs(self.runs(), PERSON_ROWS)
-
     def read(self, names: Sequence[str], numbered: Sequence[str], places: NDArray[np.int64]) -> Columns:
         """Return codes and numbers of the rows at ``places`` by attribute, -1 for null; shapes (places,)."""
         order = np.argsort(places, kind="stable")
-        return tuple(
-            {name: _put_back(_read_column(tables, name), order) for name in some}
-            for some, tables in (
-                (names, _take(self.codes() if names else (), places[order])),
-                (numbered, _take(self.numbers() if numbered else (), places[order])),
-            )
-        )  # type: ignore[return-value]
+        back = np.argsort(order)
 
+        def take(
+            listed: Sequence[str], batches: Callable[[], Iterable[pa.RecordBatch]]
+        ) -> dict[str, NDArray[np.int64]]:
+            taken = list(take_at(batches(), places[order])) if listed else []
+            return {name: _read_column(taken, name)[back] for name in listed}
 
-def _take(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> list[pa.RecordBatch]:
-    return list(take_at(batches, places))
+        return take(names, self.codes), take(numbered, self.numbers)
 
 
 def _read_column(batches: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
@@ -319,13 +313,6 @@ def _pair_members(
     for a, c in codes.items():
         arrays += [spread(values, c.size) for values in parts_by_attribute[a][2:]]
     return arrays
-
-
-def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
-    """Return values that were read in ``order``, in their original order."""
-    restored = np.empty_like(values)
-    restored[order] = values
-    return restored
 
 
 def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, records: int) -> list[Query]:
@@ -386,9 +373,5 @@ def list_without_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode
     domain = build_without_domain(recode, plan)
     schema = build_code_schema(domain)
     for batch in rows:
-        arrays = []
-        for field in schema:
-            column_recode = recode[field.name]
-            coarse = np.minimum(column_recode.coarse[np.asarray(batch.column(field.name))], column_recode.size - 1)
-            arrays.append(pa.array(coarse.astype(field.type.to_pandas_dtype())))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        coarse = {a: recode[a].coarse[np.asarray(batch.column(a))] for a in domain.attributes}
+        yield build_code_batch(schema, (np.minimum(code, recode[a].size - 1) for a, code in coarse.items()))

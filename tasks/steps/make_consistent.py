@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from privsyn.data_contracts.domain import Clique, Domain, Merge, Merges
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.known_zeros import BlockMember, KnownZeros, list_tied_blocks
+from privsyn.tasks.estimation.known_zeros import KnownZeros, label_blocks
 from privsyn.tasks.estimation.marginals import Marginal, apply_norm_sub, fit_to_sums, rake
 from privsyn.tasks.estimation.merged_codes import merge_counts
 from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, PooledEstimator, fit_pooled_coefficients
@@ -121,45 +121,25 @@ class _Estimate:
 class _Member:
     """One of the estimates that share a set of attributes, with the values that stay constant between rounds.
 
+    ``merges``: for each shared attribute, from the estimate's codes to the shared ones, None if they are equal; empty
+    if all are.
+
     Attributes:
         precision: 1 / variance of the estimate of each shared count.
         share: The part of a shared count's change that each cell takes, in proportion to the cell's noise variance.
             One number if all cells take the same part.
     """
 
-    def __init__(self, estimate: _Estimate, shared: Clique) -> None:
+    def __init__(self, estimate: _Estimate, shared: Clique, merges: Merges = ()) -> None:
         self.estimate = estimate
         self.axes = tuple(i for i, a in enumerate(estimate.attributes) if a not in shared)
-        total = estimate.variance.sum(axis=self.axes, keepdims=True)
-        share = estimate.variance / total
+        by_attribute = dict(zip((a for a in estimate.attributes if a in shared), merges, strict=bool(merges)))
+        self.merges = [by_attribute.get(a) for a in estimate.attributes] if merges else []
+        total = merge_counts(estimate.variance.sum(axis=self.axes, keepdims=True), self.merges)
+        share = estimate.variance / self._split(total)
         self.precision = 1.0 / total.squeeze(self.axes)
         self.shape = total.shape
         self.share = share.flat[0] if share.size and (share == share.flat[0]).all() else share
-
-    def project(self) -> Floats:
-        """Return the counts on the shared attributes, in domain order."""
-        return np.add.reduce(self.estimate.counts, axis=self.axes)
-
-    def shift(self, change: Floats) -> None:
-        """Spread ``change``, of the shape of :meth:`project`, over the cells."""
-        self.estimate.counts += change.reshape(self.shape) * self.share
-
-
-class _MergedMember:
-    """Like :class:`_Member`, for attributes shared by merged codes, which the estimate's own codes are parts of.
-
-    ``merges``: for each shared attribute, from the estimate's codes to the shared ones, None if they are equal.
-    """
-
-    def __init__(self, estimate: _Estimate, shared: Clique, merges: Merges) -> None:
-        self.estimate = estimate
-        self.gone = tuple(i for i, a in enumerate(estimate.attributes) if a not in shared)
-        by_attribute = dict(zip((a for a in estimate.attributes if a in shared), merges, strict=True))
-        self.merges = [by_attribute.get(a) for a in estimate.attributes]
-        total = merge_counts(estimate.variance.sum(axis=self.gone, keepdims=True), self.merges)
-        self.precision = 1.0 / total.squeeze(self.gone)
-        self.shape = total.shape
-        self.share = estimate.variance / self._split(total)
 
     def _split(self, counts: Floats) -> Floats:
         for axis, merge in enumerate(self.merges):
@@ -167,15 +147,35 @@ class _MergedMember:
         return counts
 
     def project(self) -> Floats:
-        """Return the counts on the shared attributes, by the shared codes."""
-        return merge_counts(self.estimate.counts.sum(axis=self.gone, keepdims=True), self.merges).squeeze(self.gone)
+        """Return the counts on the shared attributes, in domain order, by the shared codes."""
+        if not self.merges:
+            return np.add.reduce(self.estimate.counts, axis=self.axes)
+        return merge_counts(self.estimate.counts.sum(axis=self.axes, keepdims=True), self.merges).squeeze(self.axes)
 
     def shift(self, change: Floats) -> None:
         """Spread ``change``, of the shape of :meth:`project`, over the cells."""
         self.estimate.counts += self._split(change.reshape(self.shape)) * self.share
 
 
-Member = _Member | _MergedMember | BlockMember
+class _BlockMember:
+    """One of two one-ways that must have equal counts in each block; ``labels``: the block of each code."""
+
+    def __init__(self, estimate: _Estimate, labels: Codes, number: int) -> None:
+        self.estimate, self.labels, self.number = estimate, labels, number
+        total = np.bincount(labels, estimate.variance, number)
+        self.precision = 1.0 / np.maximum(total, 1e-6 * estimate.variance.min())  # a block without codes is empty
+        self.share = estimate.variance / total[labels]
+
+    def project(self) -> Floats:
+        """Return the counts of the blocks."""
+        return np.asarray(np.bincount(self.labels, self.estimate.counts, self.number), np.float64)
+
+    def shift(self, change: Floats) -> None:
+        """Spread ``change``, one number a block, over the codes in proportion to their variances."""
+        self.estimate.counts += change[self.labels] * self.share
+
+
+Member = _Member | _BlockMember
 
 
 def make_consistent(
@@ -285,10 +285,7 @@ def _set_public_facts(estimate: _Estimate, zeros: KnownZeros | None, known: Know
 
 
 def _average(groups: Sequence[Sequence[Member]], rounds: int, cut: Callable[[], None] | None = None) -> None:
-    """Average every shared attribute set, then ``cut`` the counts if given, until all agree.
-
-    At most ``rounds`` times.
-    """
+    """Average every shared attribute set, then ``cut`` the counts if given, until all agree or ``rounds`` times."""
     for _ in range(rounds):
         _average_all(groups)
         if cut is not None:
@@ -436,17 +433,24 @@ def _group_all(
     if merged:
         groups += _group_by_merged_codes(merged, estimates)
         groups.sort(key=lambda group: group[0])
-    return [*(members for _, members in groups), *list_tied_blocks(one_ways, zeros)]
+    estimate_of = {o.attributes[0]: o for o in one_ways}
+    for pair, forbidden in zeros.implied if zeros is not None else ():
+        labels = label_blocks(forbidden)
+        if labels is not None and estimate_of.keys() >= {*pair}:
+            number = 1 + max(int(side.max()) for side in labels)
+            tied = zip(pair, labels, strict=True)
+            groups.append((2, [_BlockMember(estimate_of[a], side, number) for a, side in tied]))
+    return [members for _, members in groups]
 
 
 def _group_by_merged_codes(
     merged: Sequence[_Estimate], estimates: Sequence[_Estimate]
-) -> Iterator[tuple[int, list[_MergedMember]]]:
+) -> Iterator[tuple[int, list[_Member]]]:
     """Yield the members that share attributes with each ``merged`` estimate, with the number of shared attributes.
 
     Members are all estimates that have the shared attributes and whose codes are equal to or parts of the merged codes.
     """
-    yield 0, [_MergedMember(e, (), ()) for e in estimates]
+    yield 0, [_Member(e, ()) for e in estimates]
     for estimate in merged:
         sets: dict[Clique, None] = {(a,): None for a in estimate.attributes}
         for other in estimates:
@@ -459,7 +463,7 @@ def _group_by_merged_codes(
                 if set(shared) <= set(e.attributes):
                     merges = [find_merge(e.get_merge(a), estimate.get_merge(a)) for a in shared]
                     if all(is_merge for is_merge, _ in merges):
-                        members.append(_MergedMember(e, shared, [merge for _, merge in merges]))
+                        members.append(_Member(e, shared, tuple(merge for _, merge in merges)))
             if len(members) > 1:
                 yield len(shared), members
 

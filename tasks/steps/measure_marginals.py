@@ -34,7 +34,7 @@ from privsyn.tasks.estimation.frequent_values import CountedValues
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import NO_STARTS, CoarseCounts, Starts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
-from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.kernels.counting import Countable, build_code_batch
 
 ROUNDING_WEIGHT = 0.2
 """Budget weight of a heaping attribute; other columns have cells^(2/3), so this is 1 % of a column of 66 cells."""
@@ -138,13 +138,12 @@ def locate_rows(
     schema = build_code_schema(build_located_domain(counted))
     codecs = {codec.attribute: codec for codec in plan.wide_celled}
     for batch in numbers:
-        arrays = []
-        for c, field in zip(counted, schema, strict=True):
+        codes = []
+        for c in counted:
             found = codecs[c.attribute].find_multiples(batch.column(c.attribute))
             place = np.searchsorted(c.number, found).clip(max=len(c.number) - 1)
-            code = np.where(c.number[place] == found, place, len(c.number))
-            arrays.append(pa.array(code.astype(field.type.to_pandas_dtype())))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            codes.append(np.where(c.number[place] == found, place, len(c.number)))
+        yield build_code_batch(schema, codes)
 
 
 def plan_values(counted: Sequence[CountedValues], rho: Fraction, records: int) -> list[Query]:
@@ -295,11 +294,7 @@ def merge_rows(batches: Iterable[pa.RecordBatch], sets: Sequence[PlannedSet]) ->
     schema = build_code_schema(build_set_domain(sets), padded=True)
     columns = [(a, np.append(m, int(m.max()) + 1)) for s in sets for a, m in zip(s.attributes, s.merges, strict=True)]
     for batch in batches:
-        arrays = [
-            pa.array(merge[np.asarray(batch.column(attribute))].astype(field.type.to_pandas_dtype()))
-            for field, (attribute, merge) in zip(schema, columns, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield build_code_batch(schema, (merge[np.asarray(batch.column(attribute))] for attribute, merge in columns))
 
 
 def count_sets(rows: Countable, sets: Sequence[PlannedSet], threads: int) -> Iterator[NDArray[np.int64]]:
@@ -324,14 +319,13 @@ def build_set_marginals(
 
 def tabulate_merges(sets: Sequence[PlannedSet]) -> pa.Table:
     """Return the contract MERGES."""
-    columns: list[list[object]] = [[], [], [], [], []]
-    for number, planned in enumerate(sets):
-        for attribute, merge in zip(planned.attributes, planned.merges, strict=True):
-            size = len(merge)
-            values = ([number] * size, [attribute] * size, list(range(size)), merge.tolist(), [planned.weight] * size)
-            for column, column_values in zip(columns, values, strict=True):
-                column.extend(column_values)
-    return pa.table(columns, schema=MERGES.schema)
+    rows = [
+        (number, attribute, coarse, merged, planned.weight)
+        for number, planned in enumerate(sets)
+        for attribute, merge in zip(planned.attributes, planned.merges, strict=True)
+        for coarse, merged in enumerate(merge.tolist())
+    ]
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[]] * 5, schema=MERGES.schema)
 
 
 def read_merges(table: pa.Table) -> list[PlannedSet]:

@@ -46,7 +46,12 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma, sum_rho
 from privsyn.tasks.codecs.cells import Binning
-from privsyn.tasks.estimation.expected_error import NO_TARGETS, TargetWeights, choose_worth_measuring
+from privsyn.tasks.estimation.expected_error import (
+    NO_TARGETS,
+    NORMAL_MEAN_ABSOLUTE,
+    TargetWeights,
+    choose_worth_measuring,
+)
 from privsyn.tasks.estimation.merged_codes import merge_codes
 from privsyn.tasks.estimation.pair_departures import (
     FRACTION_BITS,
@@ -479,10 +484,7 @@ def count_residuals(
     """
     cliques = [q.attributes for q in queries]
     scale = max(total, 0.0) / max(synthetic.rows, 1)
-    counted, so_far = (
-        rows.counts(cliques, threads=threads),
-        synthetic.counts(cliques, threads=threads),
-    )
+    counted, so_far = (table.counts(cliques, threads=threads) for table in (rows, synthetic))
     for counts, reference in zip(counted, so_far, strict=True):
         wanted = np.rint(np.ldexp(reference * scale, FRACTION_BITS)).astype(np.int64)
         yield np.array([compute_l1_distance(counts, wanted)], dtype=np.int64)
@@ -519,8 +521,6 @@ def reselect_cliques(
     weights = {cliques[i]: float(share) / rho for i, share in zip(taken, shares, strict=True)}
     return with_one_ways(weights, 1 - sum(weights.values()), fine)
 
-
-NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 DISTANCE_CAUTION = 2.0
 """Standard deviations of its noise that are subtracted from each distance."""

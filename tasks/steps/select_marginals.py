@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Selection
@@ -36,7 +35,6 @@ from privsyn.tasks.estimation.expected_error import (
     choose_worth_measuring,
     compute_size_weight,
 )
-from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.pair_departures import estimate_one_way_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 
@@ -49,17 +47,12 @@ MAX_CLIQUES_A_SIZE = 20_000
 a dense graph; above this number only the cliques with the highest scores are extended."""
 
 
-@dataclass(frozen=True)
-class ChosenPair:
-    """One greedy choice: the pair's position in the input and the total error after taking it."""
-
-    index: int
-    error: float
-
-
-def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[ChosenPair]:
+def select_dense_marg(
+    scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1
+) -> list[tuple[int, float]]:
     """Choose pairs by Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
+    Returns each chosen pair's position in the input, and the total error after taking it, in the order of choice.
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the sizes c_i,
     ``rho`` the budget of the measurement stage.  Let s_i = c_i^(2/3) and K = k / sqrt(pi rho), with k = ``records``.
     The optimal split gives a set X a noise error of K (sum_X s_i)^(3/2) records.  Let S be the sum of s_i over the
@@ -68,37 +61,27 @@ def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float,
     """
     phi = np.asarray(scores, dtype=np.float64)
     scale = records / math.sqrt(math.pi * rho)
-    queues, size = _group_by_cells(phi, cells)
-    next_in_queue = [0] * len(queues)
+    # among pairs of one size only the largest score can be the best choice, so a choice compares sizes, not pairs
+    numbers, sized = np.unique(np.asarray(cells, dtype=np.float64), return_inverse=True)
+    order = np.lexsort((-phi, sized))
+    queues = np.split(order, np.searchsorted(sized[order], np.arange(1, len(numbers)))) if len(numbers) else []
+    size, next_in_queue = numbers ** (2 / 3), [0] * len(queues)
     best_phi = np.array([phi[queue[0]] for queue in queues])
     taken, error = 0.0, float(phi.sum())
-    chosen: list[ChosenPair] = []
+    chosen: list[tuple[int, float]] = []
     while len(chosen) < len(phi):
         change = scale * ((taken + size) ** 1.5 - taken**1.5) - best_phi
         group = int(np.argmin(change))
         if change[group] >= 0:
             break
-        chosen.append(ChosenPair(int(queues[group][next_in_queue[group]]), error + float(change[group])))
+        error += float(change[group])
+        chosen.append((int(queues[group][next_in_queue[group]]), error))
         taken += float(size[group])
-        error = chosen[-1].error
         next_in_queue[group] += 1
         best_phi[group] = (
             phi[queues[group][next_in_queue[group]]] if next_in_queue[group] < len(queues[group]) else -np.inf
         )
     return chosen
-
-
-def _group_by_cells(
-    phi: NDArray[np.float64], cells: Sequence[int]
-) -> tuple[list[NDArray[np.intp]], NDArray[np.float64]]:
-    """Return the pairs of each number of cells, largest score first (ties: input order), and c^(2/3) of each number.
-
-    Among pairs of one size only the largest score can be the best choice, so a choice compares sizes, not pairs.
-    """
-    numbers, group = np.unique(np.asarray(cells, dtype=np.float64), return_inverse=True)
-    order = np.lexsort((-phi, group))
-    starts = np.searchsorted(group[order], np.arange(1, len(numbers)))
-    return (np.split(order, starts) if len(numbers) else []), numbers ** (2 / 3)
 
 
 def select(
@@ -167,9 +150,9 @@ def select_pairs(
     """
     candidates = [i for i, c in enumerate(cells) if c <= max_cells]
     chosen = select_dense_marg([scores[i] for i in candidates], [cells[i] for i in candidates], rho, records)
-    taken = [candidates[choice.index] for choice in chosen]
+    taken = [candidates[index] for index, _ in chosen]
     weights = [compute_size_weight(cells[i]) for i in taken]
-    return _tabulate(pairs, scores, cells, taken, [choice.error for choice in chosen], weights)
+    return _tabulate(pairs, scores, cells, taken, [error for _, error in chosen], weights)
 
 
 def select_by_expected_error(
@@ -202,19 +185,9 @@ def _tabulate(
     errors: Sequence[float],
     weights: Sequence[float],
 ) -> pa.Table:
-    rows = [
-        {
-            "order": order,
-            "a": pairs[i][0],
-            "b": pairs[i][1],
-            "score": float(scores[i]),
-            "cells": int(cells[i]),
-            "error": float(error),
-            "weight": float(weight),
-        }
-        for order, (i, error, weight) in enumerate(zip(taken, errors, weights, strict=True))
-    ]
-    return pa.Table.from_pylist(rows, schema=PAIRS.schema)
+    first, second = ([pairs[i][side] for i in taken] for side in (0, 1))
+    of_pairs = [float(scores[i]) for i in taken], [int(cells[i]) for i in taken]
+    return pa.table([[*range(len(taken))], first, second, *of_pairs, [*errors], [*weights]], schema=PAIRS.schema)
 
 
 def find_spanning_tree(scores: Mapping[tuple[str, str], float], domain: Domain) -> list[Clique]:
@@ -238,40 +211,6 @@ def find_spanning_tree(scores: Mapping[tuple[str, str], float], domain: Domain) 
 
 LEAST_LACKING = 0.05
 """A marginal that lacks less than this part of its share is not measured again: so noisy a look would add nothing."""
-
-
-def select_from_all_scores(
-    queries: Sequence[Query],
-    scores: Sequence[NDArray[np.int64]],
-    first: Recode,
-    all_one_ways: Recode,
-    rho: float,
-    records: int,
-    settings: Selection,
-    *,
-    remeasure_one_ways: bool,
-    targets: TargetWeights = NO_TARGETS,
-    explained: Mapping[Clique, float] | None = None,
-) -> pa.Table:
-    """Return the contract PAIRS for the budget ``rho`` of all measurements, past and new.
-
-    queries, scores: of every release, each pair's distances from the same table, pooled here by inverse variance;
-    first: the recode that the distances were taken against; all_one_ways: the same with the one-ways of all releases
-    pooled in; the rest as in :func:`privsyn.tasks.steps.select_marginals.select`.
-    """
-    pooled_queries, answers = pool_answers(queries, scores)
-    return select(
-        pooled_queries,
-        [float(y[0]) for y in answers],
-        first,
-        rho,
-        records,
-        settings,
-        remeasure_one_ways=remeasure_one_ways,
-        targets=targets,
-        all_one_ways=all_one_ways,
-        explained=explained,
-    )
 
 
 def list_lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
@@ -386,10 +325,7 @@ def weigh_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Selec
 
 
 def weigh(
-    cliques: Sequence[Clique],
-    domain: Domain,
-    fine: Domain,
-    weights: Mapping[tuple[str, str], float] | None,
+    cliques: Sequence[Clique], domain: Domain, fine: Domain, weights: Mapping[tuple[str, str], float] | None
 ) -> dict[Clique, float]:
     """Return every clique to measure, in order, with its weight in the third stage's budget.
 

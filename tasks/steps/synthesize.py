@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype, drop_attributes
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros, restrict_to_domain
-from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, sum_to_one_ways
+from privsyn.tasks.estimation.marginals import Marginal, fit_to_sums, list_by_attribute, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, check_cells, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform
 from privsyn.tasks.knowledge.prior_pairs import PriorGuide
@@ -163,10 +162,7 @@ def _fit_component(
     shard: Shard,
     zeros: KnownZeros,
 ) -> NDArray[np.int64] | None:
-    """Move the rows of one component, in place, towards its marginals by ``settings.method``.
-
-    Returns the residuals after sweeps; None for GUM.
-    """
+    """Move one component's rows in place towards its marginals; return the residuals after sweeps, None for GUM."""
     from privsyn.tasks.kernels.gum_update import run_gum  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import sweep
 
@@ -283,14 +279,6 @@ def _make_reporter(progress: Progress | None, group: int, groups: int, steps: in
     return report
 
 
-@dataclass(frozen=True)
-class CoreMarginals:
-    """The input of synthesis: the marginals on the core attributes, one-ways first, and their domain."""
-
-    marginals: list[Marginal]
-    domain: Domain
-
-
 def split_appended(
     cliques: Sequence[Clique], domain: Domain, tied: AbstractSet[str] = frozenset()
 ) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
@@ -328,31 +316,25 @@ def split_appended(
 
 def select_core_marginals(
     marginals: Sequence[Marginal], domain: Domain, tied: AbstractSet[str] = frozenset()
-) -> CoreMarginals:
-    """Return the marginals and domain left for synthesis; see :func:`split_appended`."""
+) -> tuple[list[Marginal], Domain]:
+    """Return the marginals left for synthesis, one-ways first, and their domain; see :func:`split_appended`."""
     cliques, appended = split_appended([m.attributes for m in marginals], domain, tied)
-    left_out = {attribute for attribute, _ in appended}
-    core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
+    core = drop_attributes(domain, {attribute for attribute, _ in appended})
     one_ways = sum_to_one_ways(marginals, domain)
     core_one_ways = [Marginal((a,), one_ways[a]) for a in core.attributes]
-    holding = _group_by_attribute(marginals)
+    holding = list_by_attribute(marginals, domain)
     marginal_of = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
     measured = ((clique, marginal_of.get(frozenset(clique))) for clique in cliques)
-    return CoreMarginals(
-        [*core_one_ways, *(m if m and m.attributes == c else _find_covering(c, holding) for c, m in measured)], core
-    )
+    larger = (m if m and m.attributes == c else _find_covering(c, holding) for c, m in measured)
+    return [*core_one_ways, *larger], core
 
 
 def append_attributes(
-    core: CodeTable,
-    marginals: Sequence[Marginal],
-    domain: Domain,
-    seed: int,
-    tied: AbstractSet[str] = frozenset(),
+    core: CodeTable, marginals: Sequence[Marginal], domain: Domain, seed: int, tied: AbstractSet[str] = frozenset()
 ) -> CodeTable:
     """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
 
-    core: rows over ``select_core_marginals(marginals, domain, tied).domain``, else ValueError; marginals: all
+    core: rows over the domain of ``select_core_marginals(marginals, domain, tied)``, else ValueError; marginals: all
     marginals, including every attribute's one-way.  Within rows that share the conditioning values, the new codes have
     exactly the marginal's conditional shares, up to rounding, in random order; the marginal is first fitted to the
     one-ways.  If the marginal has no counts for the conditioning values, the one-way is used.
@@ -360,11 +342,10 @@ def append_attributes(
     from privsyn.tasks.synthesis.sweep import draw_attribute  # here: compiled code loads slowly
 
     _, appended = split_appended([m.attributes for m in marginals], domain, tied)
-    drawn = {attribute for attribute, _ in appended}
-    if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
+    if core.domain.attributes != drop_attributes(domain, {attribute for attribute, _ in appended}).attributes:
         raise ValueError("the table's attributes are not the core attributes of these marginals")
     one_ways = sum_to_one_ways(marginals, domain)
-    holding = _group_by_attribute(marginals)
+    holding = list_by_attribute(marginals, domain)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
         marginal = None if clique is None else _keep_agreeing(_find_covering(clique, holding), attribute, one_ways)
@@ -388,16 +369,6 @@ def _keep_agreeing(marginal: Marginal, attribute: str, one_ways: Mapping[str, ND
     return Marginal(
         (*(a for a, _ in conditions), attribute), fitted.reshape(*(n for _, n in conditions), -1), marginal.sigma
     )
-
-
-def _group_by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
-    """Map each attribute to the marginals of two or more attributes that contain it."""
-    holding: dict[str, list[Marginal]] = {}
-    for marginal in marginals:
-        if len(marginal.attributes) > 1:
-            for attribute in marginal.attributes:
-                holding.setdefault(attribute, []).append(marginal)
-    return holding
 
 
 def _find_covering(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:

@@ -73,14 +73,7 @@ class FineCodes:
 
     def __call__(self, coarse: NDArray[np.unsignedinteger], rng: np.random.Generator) -> NDArray[np.int64]:
         """Return one fine code per row; every row takes a random draw, even if its code has one fine code."""
-        draws = rng.random(len(coarse))
-        position = self._first[coarse]
-        several = np.flatnonzero(self._several[coarse])
-        if several.size:
-            among = coarse[several]
-            drawn = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
-            position[several] = np.clip(drawn, self._first[among], self._last[among])
-        return self._members[position]
+        return self.find_at(coarse, rng.random(len(coarse)))[0]
 
     def locate(
         self, fine: NDArray[np.integer], inside: NDArray[np.float64]

@@ -65,15 +65,12 @@ def measure_residuals(residuals: Residuals) -> int:
     return sum(int(np.abs(component).sum()) for component in residuals.values())
 
 
-def compute_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
-    """Return the rows of each part of a table in several shards; empty for a table of one shard."""
-    return tuple(shard.rows for shard in parts) if len(parts) > 1 else ()
-
-
 def compute_open_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
-    """Return the rows of each part of a table whose total may differ from the plan: the last part takes the rest."""
-    rows = compute_part_rows(parts)
-    return (*rows[:-1], ALL_LEFT) if rows else ()
+    """Return the rows of each part of a table whose total may differ from the plan: the last part takes the rest.
+
+    Empty for a table of one shard.
+    """
+    return (*(shard.rows for shard in parts[:-1]), ALL_LEFT) if len(parts) > 1 else ()
 
 
 def iterate_shards(

@@ -27,10 +27,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, Merge, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
+from privsyn.tasks.estimation.marginals import Marginal, list_by_attribute, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
 from privsyn.tasks.kernels.gum_update import TargetMarginal, index_rows
 from privsyn.tasks.kernels.small_kernels import shuffle, shuffle_segments
@@ -103,12 +103,10 @@ def draw_attribute(
     if marginal is None:
         marginal = Marginal((attribute,), one_way)
     conditions = {a: n for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute}
-    table = CodeTable(Domain.of(conditions), tuple(_merge_codes(columns[a], marginal.get_merge(a)) for a in conditions))
+    merges = {a: marginal.get_merge(a) for a in conditions}
+    codes = (columns[a] if m is None else m.astype(columns[a].dtype)[columns[a]] for a, m in merges.items())
+    table = CodeTable(Domain.of(conditions), tuple(codes))
     return draw_given(table, rows, _split_merged(marginal, attribute, one_way), one_way, address)
-
-
-def _merge_codes(codes: np.ndarray, merge: Merge | None) -> np.ndarray:
-    return codes if merge is None else merge.astype(codes.dtype)[codes]
 
 
 def _split_merged(marginal: Marginal, attribute: str, one_way: np.ndarray) -> np.ndarray:
@@ -304,6 +302,7 @@ def _build_sweeper(
     residuals: np.ndarray,
     threads: int,
     forbidden: Sequence[tuple[Sequence[int], np.ndarray]],
+    visited: frozenset[int] | None = None,
 ) -> Sweeper:
     return Sweeper(
         columns,
@@ -315,6 +314,7 @@ def _build_sweeper(
         forbidden,
         find_empty_cells(targets),  # surely empty: no row moves there
         [target.merges for target in targets],
+        visited,
     )
 
 
@@ -438,12 +438,7 @@ _TREE, _SETTLE = 4, 14  # purposes of random streams, used by no other method
 
 
 def start_settled(
-    marginals: Sequence[Marginal],
-    domain: Domain,
-    settings: Synthesis,
-    rows: int,
-    threads: int,
-    zeros: KnownZeros,
+    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[np.ndarray]:
     """Return columns of ``rows`` codes over ``domain``, in its order.
 
@@ -451,7 +446,7 @@ def start_settled(
     most ``settings.sweeps`` sweeps.
     """
     one_ways = sum_to_one_ways(marginals, domain)
-    holding = _list_by_attribute([m for m in marginals if len(m.attributes) > 1], domain)
+    holding = list_by_attribute(marginals, domain)
     drawn: set[str] = set()
 
     def settle(attribute: str, columns: Mapping[str, np.ndarray]) -> None:
@@ -469,19 +464,8 @@ def start_settled(
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
             residuals = compute_residuals(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
             position = group.index(attribute)
-            sweeper = Sweeper(
-                chosen,
-                sizes,
-                [t.attributes for t in targets],
-                weights=weigh_marginals(targets),
-                residuals=residuals,
-                threads=threads,
-                forbidden=forbidden,
-                empty=find_empty_cells(targets),
-                merges=[t.merges for t in targets],
-                visited=frozenset({position}),
-            )
-            with sweeper:
+            visited = frozenset({position})
+            with _build_sweeper(chosen, sizes, targets, residuals, threads, forbidden, visited) as sweeper:
                 cool(sweeper, np.array([position]), min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
 
     return start_from_tree(marginals, domain, rows, settings.seed, _TREE, settle)
@@ -520,7 +504,7 @@ def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
     The next attribute is the one with the largest mutual information with the drawn attributes of one marginal.  A
     component begins with the attribute of the strongest relation.  The first attribute wins ties.
     """
-    holding = _list_by_attribute(larger, domain)
+    holding = list_by_attribute(larger, domain)
     strongest = dict.fromkeys(domain.attributes, 0.0)
     for m in larger:
         for a in m.attributes:
@@ -542,15 +526,6 @@ def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
                     weight = compute_mutual_information(conditional, a)
                     if a not in reach or weight > reach[a][0]:
                         reach[a] = (weight, conditional)
-
-
-def _list_by_attribute(marginals: Sequence[Marginal], domain: Domain) -> dict[str, list[Marginal]]:
-    """Return each attribute's marginals, in their order; in wide tables these are few among many."""
-    holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
-    for m in marginals:
-        for a in m.attributes:
-            holding[a].append(m)
-    return holding
 
 
 def compute_mutual_information(marginal: Marginal, attribute: str) -> float:

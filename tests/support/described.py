@@ -15,7 +15,7 @@ from privsyn.publish.folder import write_descriptions, write_synthetic_files, wr
 from privsyn.publish.formats.tables import DescribedRelease, list_files, list_ranges
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.decode import build_decoded_schema
+from privsyn.tasks.steps.decode import build_released_schema
 from tests.support.places import FIXTURES
 from tests.support.specs import make_spec
 
@@ -67,7 +67,7 @@ def synthetic(spec: ReleaseSpec, rows: int = 200, seed: int = 0) -> pa.Table:
     columns = encoding.decode(codes, rng)
     arrays = [columns[name] for name in order]
     plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
-    return pa.table(plain, schema=build_decoded_schema(encoding, order))
+    return pa.table(plain, schema=build_released_schema(encoding.list_table_ranges(order)))
 
 
 def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) -> DescribedRelease:

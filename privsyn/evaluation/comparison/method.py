@@ -48,7 +48,7 @@ from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.cells import Binning
 from privsyn.tasks.estimation.recode import build_coarse_domain
-from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.counting import CodeTable, build_code_batch
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import ComparisonNoise
 from privsyn.tasks.steps import decode
@@ -333,9 +333,7 @@ def _decode_fine_rows(step: Step) -> Step:
         asked_pairs = request.list_asked_pairs(codes.domain.attributes) if related else None
         model = fit_related_places(codes, recode, request.encoding.binning, asked_pairs) if related else None
         batches = [
-            pa.RecordBatch.from_arrays(
-                [pa.array(part[f.name].astype(f.type.to_pandas_dtype())) for f in schema], schema=schema
-            )
+            build_code_batch(schema, (part[a] for a in schema.names))
             for part in decode.iterate_fine_codes(codes, recode, generator, model)
         ]
         return {"fine": pa.Table.from_batches(batches, schema=schema)}
@@ -373,7 +371,7 @@ def run_steps(
 class CodeEncoding:
     """What steps ask of an encoding where rows come as codes: the domain and its public bins.
 
-    ``codecs``, ``differences``, ``on_ladder``, ``uncut``: none, as no column is read or cut, and no two are compared.
+    ``codecs`` and the next four: none, as no column is read, cut or counted by value, and no two are compared.
     """
 
     domain: Domain
@@ -381,6 +379,7 @@ class CodeEncoding:
     codecs: tuple[()] = ()
     differences: tuple[()] = ()
     on_ladder: tuple[()] = ()
+    wide_celled: tuple[()] = ()
     uncut: None = None
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:

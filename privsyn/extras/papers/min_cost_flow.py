@@ -112,7 +112,7 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, settings = inputs.domain(), request.synthesis
-    core = synthesize.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
+    core, core_domain = synthesize.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
     total = estimate_total(inputs.read_pooled_recode())
-    rows = follow(core.marginals, core.domain, synthesize.compute_output_rows(total, settings), settings.seed)
-    return {"core_codes": RowStream.of_codes(iter(rows.to_arrow().to_batches()), core.domain)}
+    rows = follow(core, core_domain, synthesize.compute_output_rows(total, settings), settings.seed)
+    return {"core_codes": RowStream.of_codes(iter(rows.to_arrow().to_batches()), core_domain)}

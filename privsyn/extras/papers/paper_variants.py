@@ -107,7 +107,7 @@ def _synthesize_by_model(step: Step) -> Step:
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """Make rows as the step does, from the noisy counts instead of the consistent ones, which the model fits itself."""
     domain, settings = inputs.domain(), request.synthesis
-    core = synthesize.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
+    _, core = synthesize.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
     recode = inputs.read_pooled_recode()
     measured = [
         m

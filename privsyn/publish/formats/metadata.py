@@ -32,7 +32,6 @@ from privsyn.publish.formats.tables import (
     get_kind,
     get_published_spec,
     list_linked_ranges,
-    list_linked_tables,
     name_linked_file,
 )
 
@@ -200,10 +199,10 @@ def _describe_synthetic(release: DescribedRelease) -> list[dict[str, Any]]:
 
 def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
     """Return one resource per file of each linked table, with foreign keys to the table above; empty without."""
-    spec = release.spec
-    if not spec.tables:
+    spec, resources = release.spec, list[dict[str, Any]]()
+    if not spec.table_names:
         return []
-    resources, (above, below, *_) = [], list_linked_tables(spec)
+    above, below, *_ = spec.table_names
     person = spec.unit.one
     words = {
         above: f"Synthetic {person}s, with and without rows.",
@@ -214,18 +213,18 @@ def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
             name = name_linked_file(table, kind)
             if name not in release.files:
                 continue
-            upper, style = spec.tables[table].of, choose_style(get_published_spec(spec, table), ranges)
+            style = choose_style(get_published_spec(spec, table), ranges)
             columns = {column: describe_linked_column(spec, table, column) for column in ranges}
             fields = [_describe_field(column, columns[column], domain, style) for column, domain in ranges.items()]
             schema: dict[str, Any] = {"fields": fields, "missingValues": [style.null]}
             row_key = spec.tables[table].key
             schema |= {} if row_key is None else {"primaryKey": row_key}
-            if upper is not None:
-                key = str(spec.tables[upper].key)
+            if table != above:
+                upper, key = spec.get_parent_table(table)
                 refers = {"resource": name_resource(name_linked_file(upper, kind)), "fields": key}
                 schema["foreignKeys"] = [{"fields": key, "reference": refers}]
-            about = words.get(table, f"Rows of {upper}, in order within each row above.")
-            resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
+                words.setdefault(table, f"Rows of {upper}, in order within each row above.")
+            resource = {**_describe_file(release, name, kind), "description": words[table], "schema": schema}
             if kind == "csv":
                 resource |= {"dialect": _describe_dialect(style), "encoding": style.encoding}
                 resource["profile"] = "tabular-data-resource"

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from privsyn.data_contracts.certificate import Certificate, ManifestFile, StageCost
 from privsyn.data_contracts.columns import BooleanColumn, IntegerColumn, Zoned
-from privsyn.data_contracts.linked_tables import get_above, get_below, name_one_place
+from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.panels import MOST_PERSONS
 from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -186,13 +186,6 @@ def add_unmeasured(words: str, column: Any) -> str:
     return words if column.measured else f"{words} {TELLS_NOTHING}".strip()
 
 
-def list_linked_tables(spec: ReleaseSpec) -> tuple[str, ...]:
-    """Return the names of all tables, each after the table above it; empty if the spec has one table."""
-    if not spec.tables:
-        return ()
-    return (get_above(spec.tables)[0], get_below(spec.tables)[0], *spec.further_tables)
-
-
 def name_linked_file(table: str, ending: str = "parquet") -> str:
     """Return the released file of a linked table."""
     return f"{FOLDER}/{table}.{ending}"
@@ -201,7 +194,7 @@ def name_linked_file(table: str, ending: str = "parquet") -> str:
 def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
     """Return table -> the public domains of its columns, keys first."""
     ranges, spec = list_ranges(request), request.spec
-    above, below, *further = list_linked_tables(spec)
+    above, below, *further = spec.table_names
     persons, key = spec.tables[above], str(spec.tables[above].key)
     by_table = {
         above: {name: ranges[name] for name in ranges if name == key or name in persons.columns},
@@ -209,11 +202,8 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
     }
     for name in further:
         pair_request = list_ranges(request.table_pairs[name])
-        upper_key = str(spec.tables[str(spec.tables[name].of)].key)
-        columns = [
-            c for c in (upper_key, *spec.tables[name].columns) if c in pair_request and c != name_one_place(name)
-        ]
-        by_table[name] = {column: pair_request[column] for column in columns}
+        listed = (spec.get_parent_table(name)[1], *spec.tables[name].columns)
+        by_table[name] = {c: pair_request[c] for c in listed if c in pair_request and c != name_one_place(name)}
     for name in (below, *further):
         row_key = spec.tables[name].key
         numbered = {} if row_key is None else {row_key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}
@@ -228,9 +218,8 @@ def get_published_spec(spec: ReleaseSpec, table: str) -> ReleaseSpec:
 
 def describe_linked_column(spec: ReleaseSpec, table: str, name: str) -> Any:
     """Return the description of a linked table's column; keys are new numbers."""
-    upper = spec.tables[table].of
-    if table in spec.further_tables and name == spec.tables[str(upper)].key:
-        words = f"Number of the synthetic row of {upper} above this row."
+    if table in spec.further_tables and name == spec.get_parent_table(table)[1]:
+        words = f"Number of the synthetic row of {spec.tables[table].of} above this row."
         return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=words)
     return get_published_spec(spec, table).get_published_column(name)
 
@@ -266,7 +255,7 @@ def _to_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _write(folder: Path, table: str, ranges: Mapping[str, ValueRange], parts: Iterable[Mapping[str, pa.Array]]) -> None:
-    path, schema = folder / name_linked_file(table), build_released_schema(ranges, list(ranges))
+    path, schema = folder / name_linked_file(table), build_released_schema(ranges)
     with translate_os_errors(path), _open(path, schema) as file:
         for columns in parts:
             file.write_batch(pa.RecordBatch.from_pydict({name: columns[name] for name in ranges}).cast(schema))

@@ -13,7 +13,6 @@ from privsyn.tasks.estimation.marginals import Marginal, from_table, rake, sum_t
 from privsyn.tasks.estimation.noisy import (
     count_marginals,
     list_all_measured,
-    list_all_sums,
     pool_answers,
     tabulate_answers,
     tabulate_receipts,
@@ -110,5 +109,5 @@ def test_sums_after_the_single_columns_are_no_marginals() -> None:
     asked, told = list_all_measured(receipts, noisy)
     assert [q.attributes for q in asked] == [("a", "b"), ("b", "c"), ("a",), ("b",)]
     assert [y.tolist() for y in told] == [[0, 1, 2, 3], [0], [1, 2], [2, 3]]
-    asked, told = list_all_sums(receipts, noisy)
+    asked, told = list_all_measured(receipts, noisy, sums=True)
     assert ([q.attributes for q in asked], [y.tolist() for y in told]) == ([("a", "c")], [[3]])

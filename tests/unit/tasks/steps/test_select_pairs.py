@@ -14,6 +14,7 @@ from privsyn.data_contracts.mechanism_options import Compression, Selection
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs.cells import AttributeBins
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN, Departures
+from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.select_marginals import (
     LEAST_LACKING,
@@ -21,9 +22,9 @@ from privsyn.tasks.steps.select_marginals import (
     find_spanning_tree,
     list_lacking,
     map_spent,
+    select,
     select_by_expected_error,
     select_dense_marg,
-    select_from_all_scores,
     weigh,
 )
 
@@ -57,9 +58,9 @@ def test_equals_the_literal_form(seed: int) -> None:
     rho = float(rng.choice([0.01, 0.1, 1.0]))
     chosen = select_dense_marg(phi, cells, rho)
     indices, error = literal_algorithm_1(phi, cells, rho)
-    assert [c.index for c in chosen] == indices
+    assert [index for index, _ in chosen] == indices
     if chosen:
-        assert chosen[-1].error == pytest.approx(error)
+        assert chosen[-1][1] == pytest.approx(error)
 
 
 def test_the_price_of_many_different_queries_can_be_written_down() -> None:
@@ -163,7 +164,9 @@ def test_scores_of_all_releases_decide() -> None:
     def chosen(scores: list[list[int]]) -> list[tuple[str, str]]:
         queries = [Query(pair, 1, 1, 60.0) for _ in scores for pair in pairs]
         answers = [np.array([value]) for release in scores for value in release]
-        table = select_from_all_scores(queries, answers, recode, recode, 0.05, 1, Selection(), remeasure_one_ways=False)
+        pooled, sums = pool_answers(queries, answers)
+        scores_of_all = [float(score[0]) for score in sums]
+        table = select(pooled, scores_of_all, recode, 0.05, 1, Selection(), remeasure_one_ways=False)
         return [(row["a"], row["b"]) for row in table.to_pylist()]
 
     assert chosen([[-50, 600, -20]]) == [AC]
@@ -253,4 +256,4 @@ def test_the_higher_score_goes_first_among_equal_sizes() -> None:
 
 def test_negative_scores_are_never_taken_and_a_huge_budget_takes_every_positive_one() -> None:
     chosen = select_dense_marg([5.0, -5.0, 0.5, 0.0], [4, 4, 4, 4], rho=1e12)
-    assert {c.index for c in chosen} == {0, 2}
+    assert {index for index, _ in chosen} == {0, 2}
