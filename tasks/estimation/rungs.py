@@ -125,7 +125,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     if not lone and not hidden and _estimate_fullest(codec, rungs, shared) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
         return
-    body = np.ones(len(rungs), bool)
+    body = standing.copy() if hidden else np.ones(len(rungs), bool)
     if standing.any() and not hidden:
         first, last = int(np.argmax(standing)), len(rungs) - 1 - int(np.argmax(standing[::-1]))
         first, last = max(first - BEYOND, 0), min(last + BEYOND, len(rungs) - 1)
@@ -148,7 +148,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
         width = step * 2.0 ** math.floor(math.log2(width / step))
         width *= 2.0 ** max(math.ceil(math.log2(max(least, width) / width)), 0)
         begins_body = not edges or next(reversed(edges.values()))
-        if begins_body or after_one_value or hidden:
+        if begins_body or after_one_value:
             edges[rung.low] = False
         after_one_value = False
         for number in range(math.floor((rung.low - origin) / width) + 1, math.ceil((rung.high - origin) / width)):
