@@ -19,7 +19,10 @@ CLEAR = 4.0
 """Standard deviations above which a run of cells, or a cell that the first look left in doubt, has rows."""
 
 LONGEST_RUN = 6
-"""Largest number of cells in a run that is tested for rows."""
+"""Longest run of cells whose counts are added up: rows spread over several cells may stand out in none."""
+
+MOST_CELLS_AWAY = 90
+"""Largest distance between cells, in cells; larger ones count as this."""
 
 REACH = 0.5
 """How far outside the outermost clear cells rows may lie, as a share of the distance between these cells."""
@@ -28,14 +31,17 @@ REACH = 0.5
 def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
     """Return the counts, set to 0 in cells that two looks show without rows, shape (fine size,).
 
-    A cell that the first look left in doubt keeps its count only if it is clear (CLEAR).  Cells far outside the
-    outermost clear ones become 0.
+    A cell that the first look left in doubt keeps its count only if it is clear (CLEAR) or in the clearest run of such
+    cells.  Cells far outside the outermost clear ones become 0.
     """
     if bins.doubtful is None:
         return y
-    cells = [np.flatnonzero((bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
-    rows = np.concatenate(cells)
-    clear = np.where(bins.doubtful & (y < CLEAR * sigma), 0.0, y)
+    rows = np.concatenate(
+        [np.flatnonzero((bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
+    )
+    stands = y >= CLEAR * sigma
+    stands[rows[find_clearest_run(np.where(bins.doubtful, y, 0.0)[rows] / sigma, CLEAR)]] = True
+    clear = np.where(bins.doubtful & ~stands, 0.0, y)
     sums, found = np.append(0.0, np.cumsum(clear[rows])), np.zeros(len(rows), bool)
     for run in range(1, min(LONGEST_RUN, len(rows)) + 1):
         for start in np.flatnonzero(sums[run:] - sums[:-run] > CLEAR * sigma * np.sqrt(run)):
@@ -47,6 +53,19 @@ def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
         reach = REACH * (high - low)
         clear[rows[(ends <= low - reach) | (begins >= high + reach)]] = 0.0
     return clear
+
+
+def find_clearest_run(counts: Floats, least: float) -> slice:
+    """Return the run of at most LONGEST_RUN cells that stands out most, by more than ``least``; empty if none does.
+
+    ``counts``: noisy, in standard deviations of a cell's noise, shape (cells,).
+    """
+    clearest, found, sums = least, slice(0, 0), np.append(0.0, np.cumsum(counts))
+    for run in range(1, min(LONGEST_RUN, len(counts)) + 1):
+        clear = (sums[run:] - sums[:-run]) / np.sqrt(run)
+        if clear.max() > clearest:
+            clearest, found = float(clear.max()), slice(first := int(np.argmax(clear)), first + run)
+    return found
 
 
 def weigh_inside(
@@ -93,6 +112,15 @@ def weigh_inside(
         shares[cell] += part * shares[neighbour]
         shares[neighbour] *= 1 - part
     return shares
+
+
+def count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
+    """Return each cell's distance to the nearest chosen cell, in cells and at most MOST_CELLS_AWAY; shape (cells,)."""
+    cells = np.arange(len(chosen))
+    places = np.concatenate([[-MOST_CELLS_AWAY], np.flatnonzero(chosen), [len(chosen) + MOST_CELLS_AWAY]])
+    after = np.searchsorted(places, cells)
+    nearest = np.minimum(places[after] - cells, cells - places[after - 1])
+    return np.minimum(nearest, MOST_CELLS_AWAY).astype(np.float64)
 
 
 def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:

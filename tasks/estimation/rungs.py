@@ -26,6 +26,7 @@ from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.fine_weights import find_clearest_run
 
 RungCounts: TypeAlias = tuple[Query, NDArray[Any]]
 """The noisy counts of a column's rungs, and the query that asked for them."""
@@ -36,9 +37,6 @@ where noise has many more rungs to stand out in."""
 
 GAP = 2
 """Most consecutive rungs without rows between the clearest rungs and another rung near them."""
-
-LONGEST_RUN = 6
-"""Longest run of rungs whose counts are added up: rows spread over several rungs may stand out in none."""
 
 PARTS = 48
 """About how many parts the rungs of a column are split into, if noise allows."""
@@ -164,14 +162,9 @@ def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_]) -> ND
     for example 0, may hold most rows and not show where the others are.
     """
     standing = counts >= STANDS_APART
-    first, length, clearest = 0, 0, STANDS
-    sums = np.append(0.0, np.cumsum(np.where(shared, counts, 0.0)))
-    for rungs in range(1, min(LONGEST_RUN, len(counts)) + 1):
-        clear = (sums[rungs:] - sums[:-rungs]) / np.sqrt(rungs)
-        if clear.max() > clearest:
-            first, length, clearest = int(np.argmax(clear)), rungs, float(clear.max())
-    standing[first : first + length] = True
-    for outwards in (range(first + length, len(counts)), range(first - 1, -1, -1)) if length else ():
+    clearest = find_clearest_run(np.where(shared, counts, 0.0), STANDS)
+    standing[clearest] = True
+    for outwards in (range(clearest.stop, len(counts)), range(clearest.start - 1, -1, -1)) if clearest.stop else ():
         missed = 0
         for rung in outwards:
             missed = 0 if counts[rung] >= STANDS else missed + 1
