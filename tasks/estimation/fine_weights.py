@@ -16,13 +16,16 @@ STANDS_OUT = 3.0
 """Standard deviations of a fine count above which a bin is not smoothed together with the rest of its code."""
 
 CLEAR = 4.0
-"""Standard deviations above which a run of cells, or a cell that the first look left in doubt, has rows."""
+"""Standard deviations above which a run of cells or rungs, or a cell that the first look left in doubt, has rows."""
 
 LONGEST_RUN = 6
 """Longest run of cells whose counts are added up: rows spread over several cells may stand out in none."""
 
 MOST_CELLS_AWAY = 90
 """Largest distance between cells, in cells; larger ones count as this."""
+
+BEYOND = 1
+"""Doubtful cells outside the clearest run that keep their counts where the first look showed only single values."""
 
 REACH = 0.5
 """How far outside the outermost clear cells rows may lie, as a share of the distance between these cells."""
@@ -32,15 +35,22 @@ def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
     """Return the counts, set to 0 in cells that two looks show without rows, shape (fine size,).
 
     A cell that the first look left in doubt keeps its count only if it is clear (CLEAR) or in the clearest run of such
-    cells.  Cells far outside the outermost clear ones become 0.
+    cells, even a faint one if no cell is clear.  Cells far outside the outermost clear ones become 0.
     """
     if bins.doubtful is None:
         return y
     rows = np.concatenate(
         [np.flatnonzero((bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
     )
-    stands = y >= CLEAR * sigma
-    stands[rows[find_clearest_run(np.where(bins.doubtful, y, 0.0)[rows] / sigma, CLEAR)]] = True
+    stands, seen = y >= CLEAR * sigma, ~bins.doubtful
+    if bins.points is not None:
+        seen[bins.points.cell] = False
+    clearest = find_clearest_run(
+        np.where(bins.doubtful, y, 0.0)[rows] / sigma, CLEAR if stands[rows].any() else -np.inf
+    )
+    beyond = 0 if seen[rows].any() else BEYOND
+    if clearest.stop:
+        stands[rows[max(clearest.start - beyond, 0) : clearest.stop + beyond]] = True
     clear = np.where(bins.doubtful & ~stands, 0.0, y)
     sums, found = np.append(0.0, np.cumsum(clear[rows])), np.zeros(len(rows), bool)
     for run in range(1, min(LONGEST_RUN, len(rows)) + 1):

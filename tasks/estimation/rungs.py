@@ -26,7 +26,7 @@ from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.estimation.fine_weights import find_clearest_run
+from privsyn.tasks.estimation.fine_weights import CLEAR, find_clearest_run
 
 RungCounts: TypeAlias = tuple[Query, NDArray[Any]]
 """The noisy counts of a column's rungs, and the query that asked for them."""
@@ -53,6 +53,10 @@ too wide for the data."""
 
 NARROW = 0.125
 """Largest width of the rungs with rows, as a share of the bounds' width, at which bounds may be much too wide."""
+
+SPREAD = 1.0
+"""Least noisy count of the widest rungs together, in standard deviations of its noise, if bounds are taken to fit where
+no rung stands out."""
 
 CLEARLY_CROWDED, CROWDED_IN_FITTING_BOUNDS = 8.0, 24.0
 """Rows of half an equal bin, in standard deviations of the one-way's noise, below which finer bins do not help: where
@@ -97,6 +101,8 @@ def choose_cells(
 ) -> list[CutCell]:
     """Return the cells of each column: narrow where rows are, half an equal bin elsewhere, whole rungs if doubtful.
 
+    If noise hides all rungs with rows, all but single values are doubtful.
+
     looks: attribute -> the first look at its rungs; sigmas: attribute -> noise of its later one-way.
     """
     return [cell for codec in codecs for cell in _make_cells(codec, *looks[codec.attribute], sigmas[codec.attribute])]
@@ -119,7 +125,9 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     shared = np.where(standing & ~own, counts, 0.0)
     clearly = sigma * (CLEARLY_CROWDED if narrow else CROWDED_IN_FITTING_BOUNDS)
     crowded = max(CROWDED * max(float(shared.sum()), 1.0), clearly)
-    hidden = standing.any() and not shared.any()  # most rows have values with cells of their own; noise hides the rest
+    widest = np.array([rung.high - rung.low >= NARROW * (high - low) for rung in rungs])
+    fits = float(noisy[codes][widest].sum()) > SPREAD * query.sigma * math.sqrt(widest.sum())
+    hidden = not shared.any() and (standing.any() or not fits)  # noise hides where most rows, or all but 0, are
     if not lone and not hidden and _estimate_fullest(codec, rungs, shared) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
         return
@@ -162,7 +170,7 @@ def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_]) -> ND
     for example 0, may hold most rows and not show where the others are.
     """
     standing = counts >= STANDS_APART
-    clearest = find_clearest_run(np.where(shared, counts, 0.0), STANDS)
+    clearest = find_clearest_run(np.where(shared, counts, 0.0), CLEAR)
     standing[clearest] = True
     for outwards in (range(clearest.stop, len(counts)), range(clearest.start - 1, -1, -1)) if clearest.stop else ():
         missed = 0
