@@ -33,7 +33,7 @@ RungCounts: TypeAlias = tuple[Query, NDArray[Any]]
 
 STANDS, STANDS_APART = 3.0, 5.0
 """Least noisy count of a rung with rows, in standard deviations of its noise: near the clearest rungs, and elsewhere,
-where noise has many more rungs to stand out in."""
+where noise has many more rungs to stand out in.  The clearest rungs need STANDS if bounds may fit, and CLEAR if not."""
 
 GAP = 2
 """Most consecutive rungs without rows between the clearest rungs and another rung near them."""
@@ -55,8 +55,7 @@ NARROW = 0.125
 """Largest width of the rungs with rows, as a share of the bounds' width, at which bounds may be much too wide."""
 
 SPREAD = 1.0
-"""Least noisy count of the widest rungs together, in standard deviations of its noise, if bounds are taken to fit where
-no rung stands out."""
+"""Noisy count of the widest rungs together, in standard deviations of its noise, above which bounds may fit the data."""
 
 CLEARLY_CROWDED, CROWDED_IN_FITTING_BOUNDS = 8.0, 24.0
 """Rows of half an equal bin, in standard deviations of the one-way's noise, below which finer bins do not help: where
@@ -115,18 +114,18 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     counts = np.maximum(noisy[codes].astype(np.float64), 0.0)
     several = np.array([not codec.holds_one_value(rung) for rung in rungs])
     own = np.isin(codes, codec.cells.points)
-    standing = _find_standing(noisy[codes] / query.sigma, ~own)
+    low, high = codec.bounds
+    widest = np.array([rung.high - rung.low >= NARROW * (high - low) for rung in rungs])
+    fits = float(noisy[codes][widest].sum()) > SPREAD * query.sigma * math.sqrt(widest.sum())
+    standing = _find_standing(noisy[codes] / query.sigma, ~own, STANDS if fits else CLEAR)
     total = max(float(counts[standing & several].sum()), 1.0)
     possible = float(noisy[codes][several].sum()) - query.sigma * math.sqrt(several.sum())  # rows of faint rungs too
-    low, high = codec.bounds
     span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
     narrow = span < NARROW * (high - low)
     lone = narrow and counts[several & standing].max(initial=0.0) > LONE * max(total, possible)
     shared = np.where(standing & ~own, counts, 0.0)
     clearly = sigma * (CLEARLY_CROWDED if narrow else CROWDED_IN_FITTING_BOUNDS)
     crowded = max(CROWDED * max(float(shared.sum()), 1.0), clearly)
-    widest = np.array([rung.high - rung.low >= NARROW * (high - low) for rung in rungs])
-    fits = float(noisy[codes][widest].sum()) > SPREAD * query.sigma * math.sqrt(widest.sum())
     hidden = not shared.any() and (standing.any() or not fits)  # noise hides where most rows, or all but 0, are
     if not lone and not hidden and _estimate_fullest(codec, rungs, shared) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
@@ -162,15 +161,16 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     yield from (CutCell(codec.attribute, low, doubtful) for low, doubtful in sorted(edges.items()))
 
 
-def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_], least: float) -> NDArray[np.bool_]:
     """Return the mask of the rungs that seem to have rows, shape (rungs,).
 
     These are the clearest run of rungs, clear rungs near it, and very clear rungs elsewhere.  ``counts``: noisy, in
     standard deviations of noise; ``shared``: rungs that are not single values with a cell of their own.  Such a value,
-    for example 0, may hold most rows and not show where the others are.
+    for example 0, may hold most rows and not show where the others are.  ``least``: of the clearest run, in the same
+    unit.
     """
     standing = counts >= STANDS_APART
-    clearest = find_clearest_run(np.where(shared, counts, 0.0), CLEAR)
+    clearest = find_clearest_run(np.where(shared, counts, 0.0), least)
     standing[clearest] = True
     for outwards in (range(clearest.stop, len(counts)), range(clearest.start - 1, -1, -1)) if clearest.stop else ():
         missed = 0
