@@ -34,8 +34,8 @@ REACH = 0.5
 def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
     """Return the counts, set to 0 in cells that two looks show without rows, shape (fine size,).
 
-    A cell that the first look left in doubt keeps its count only if it is clear (CLEAR) or in the clearest run of such
-    cells, even a faint one if no cell is clear.  Cells far outside the outermost clear ones become 0.
+    Of the cells that the first look left in doubt, clear ones (CLEAR) and the clearest run keep their counts.  If no
+    cell is clear, the run may be faint.  Cells far outside the outermost clear ones become 0.
     """
     if bins.doubtful is None:
         return y

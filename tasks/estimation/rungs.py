@@ -55,7 +55,7 @@ NARROW = 0.125
 """Largest width of the rungs with rows, as a share of the bounds' width, at which bounds may be much too wide."""
 
 SPREAD = 1.0
-"""Noisy count of the widest rungs together, in standard deviations of its noise, above which bounds may fit the data."""
+"""Noisy count of the widest rungs together, in standard deviations of its noise, above which bounds may fit."""
 
 CLEARLY_CROWDED, CROWDED_IN_FITTING_BOUNDS = 8.0, 24.0
 """Rows of half an equal bin, in standard deviations of the one-way's noise, below which finer bins do not help: where
