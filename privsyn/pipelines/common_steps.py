@@ -203,7 +203,7 @@ COMPRESS_DOMAIN = Step(
     fields=COMPRESSION,
     reads=(KnowledgePart.PRIOR, KnowledgePart.KNOWN_CODES),
     run=_compress,
-    version=4,
+    version=5,
     published={
         "recode": PublishedFile(
             "marginals/recode.parquet",

@@ -449,7 +449,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
         reads=(KnowledgePart.ACROSS,),
         inherits=(KnowledgePart.RULES,),
         run=run,
-        version=2,
+        version=3,
         words="each record becomes a person with rows before and after it, by the noisy transitions",
     )
 

@@ -102,7 +102,7 @@ CHOOSE_CELLS = Step(
     settings=ONE_WAYS.settings,
     reads=(KnowledgePart.KNOWN_COLUMNS,),
     run=_choose,
-    version=2,
+    version=3,
     published={"cuts": PublishedFile(CUTS_FILE, "lists the cells that a first look chose")},
 )
 """Splits the rungs that hold rows, as finely as the noise of the one-ways allows."""

@@ -169,6 +169,7 @@ REFINE_CODES = Step(
     fields=(*COMPRESSION, "mechanism.consistency.pooled"),
     reads=(KnowledgePart.RULES, KnowledgePart.TOTALS),
     run=_refine,
+    version=2,
 )
 """Pools all one-ways, estimates how rows lie inside each code, and finds the codes that never meet null."""
 

@@ -17,10 +17,16 @@ STANDS_OUT = 3.0
 """Standard deviations of a fine count above which a bin is not smoothed together with the rest of its code."""
 
 CLEAR = 4.0
-"""Standard deviations above which a run of cells, or a cell that the first look left in doubt, has rows."""
+"""Standard deviations above which a run of cells or rungs, or a cell that the first look left in doubt, has rows."""
 
 LONGEST_RUN = 6
-"""Largest number of cells in a run that is tested for rows."""
+"""Longest run of cells whose counts are added up: rows spread over several cells may stand out in none."""
+
+MOST_CELLS_AWAY = 90
+"""Largest distance between cells, in cells; larger ones count as this."""
+
+BEYOND = 1
+"""Doubtful cells outside the clearest run that keep their counts where the first look showed only single values."""
 
 REACH = 0.5
 """How far outside the outermost clear cells rows may lie, as a share of the distance between these cells."""
@@ -29,14 +35,24 @@ REACH = 0.5
 def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
     """Return the counts, set to 0 in cells that two looks show without rows, shape (fine size,).
 
-    A cell that the first look left in doubt keeps its count only if it is clear (CLEAR).  Cells far outside the
-    outermost clear ones become 0.
+    Of the cells that the first look left in doubt, clear ones (CLEAR) and the clearest run keep their counts.  If no
+    cell is clear, the run may be faint.  Cells far outside the outermost clear ones become 0.
     """
     if bins.doubtful is None:
         return y
-    cells = [np.flatnonzero((bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
-    rows = np.concatenate(cells)
-    clear = np.where(bins.doubtful & (y < CLEAR * sigma), 0.0, y)
+    rows = np.concatenate(
+        [np.flatnonzero((bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
+    )
+    stands, seen = y >= CLEAR * sigma, ~bins.doubtful
+    if bins.points is not None:
+        seen[bins.points.cell] = False
+    clearest = find_clearest_run(
+        np.where(bins.doubtful, y, 0.0)[rows] / sigma, CLEAR if stands[rows].any() else -np.inf
+    )
+    beyond = 0 if seen[rows].any() else BEYOND
+    if clearest.stop:
+        stands[rows[max(clearest.start - beyond, 0) : clearest.stop + beyond]] = True
+    clear = np.where(bins.doubtful & ~stands, 0.0, y)
     sums, found = np.append(0.0, np.cumsum(clear[rows])), np.zeros(len(rows), bool)
     for run in range(1, min(LONGEST_RUN, len(rows)) + 1):
         for start in np.flatnonzero(sums[run:] - sums[:-run] > CLEAR * sigma * np.sqrt(run)):
@@ -48,6 +64,19 @@ def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
         reach = REACH * (high - low)
         clear[rows[(ends <= low - reach) | (begins >= high + reach)]] = 0.0
     return clear
+
+
+def find_clearest_run(counts: Floats, least: float) -> slice:
+    """Return the run of at most LONGEST_RUN cells that stands out most, by more than ``least``; empty if none does.
+
+    ``counts``: noisy, in standard deviations of a cell's noise, shape (cells,).
+    """
+    clearest, found, sums = least, slice(0, 0), np.append(0.0, np.cumsum(counts))
+    for run in range(1, min(LONGEST_RUN, len(counts)) + 1):
+        clear = (sums[run:] - sums[:-run]) / np.sqrt(run)
+        if clear.max() > clearest:
+            clearest, found = float(clear.max()), slice(first := int(np.argmax(clear)), first + run)
+    return found
 
 
 def weigh_inside(
@@ -94,6 +123,15 @@ def weigh_inside(
         shares[cell] += part * shares[neighbour]
         shares[neighbour] *= 1 - part
     return shares
+
+
+def count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
+    """Return each cell's distance to the nearest chosen cell, in cells and at most MOST_CELLS_AWAY; shape (cells,)."""
+    cells = np.arange(len(chosen))
+    places = np.concatenate([[-MOST_CELLS_AWAY], np.flatnonzero(chosen), [len(chosen) + MOST_CELLS_AWAY]])
+    after = np.searchsorted(places, cells)
+    nearest = np.minimum(places[after] - cells, cells - places[after - 1])
+    return np.minimum(nearest, MOST_CELLS_AWAY).astype(np.float64)
 
 
 def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:

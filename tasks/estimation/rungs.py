@@ -26,19 +26,17 @@ from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.fine_weights import CLEAR, find_clearest_run
 
 RungCounts: TypeAlias = tuple[Query, NDArray[Any]]
 """The noisy counts of a column's rungs, and the query that asked for them."""
 
 STANDS, STANDS_APART = 3.0, 5.0
 """Least noisy count of a rung with rows, in standard deviations of its noise: near the clearest rungs, and elsewhere,
-where noise has many more rungs to stand out in."""
+where noise has many more rungs to stand out in.  The clearest rungs need STANDS if bounds may fit, and CLEAR if not."""
 
 GAP = 2
 """Most consecutive rungs without rows between the clearest rungs and another rung near them."""
-
-LONGEST_RUN = 6
-"""Longest run of rungs whose counts are added up: rows spread over several rungs may stand out in none."""
 
 PARTS = 48
 """About how many parts the rungs of a column are split into, if noise allows."""
@@ -55,6 +53,9 @@ too wide for the data."""
 
 NARROW = 0.125
 """Largest width of the rungs with rows, as a share of the bounds' width, at which bounds may be much too wide."""
+
+SPREAD = 1.0
+"""Noisy count of the widest rungs together, in standard deviations of its noise, above which bounds may fit."""
 
 CLEARLY_CROWDED, CROWDED_IN_FITTING_BOUNDS = 8.0, 24.0
 """Rows of half an equal bin, in standard deviations of the one-way's noise, below which finer bins do not help: where
@@ -99,6 +100,8 @@ def choose_cells(
 ) -> list[CutCell]:
     """Return the cells of each column: narrow where rows are, half an equal bin elsewhere, whole rungs if doubtful.
 
+    If noise hides all rungs with rows, all but single values are doubtful.
+
     looks: attribute -> the first look at its rungs; sigmas: attribute -> noise of its later one-way.
     """
     return [cell for codec in codecs for cell in _make_cells(codec, *looks[codec.attribute], sigmas[codec.attribute])]
@@ -111,21 +114,23 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     counts = np.maximum(noisy[codes].astype(np.float64), 0.0)
     several = np.array([not codec.holds_one_value(rung) for rung in rungs])
     own = np.isin(codes, codec.cells.points)
-    standing = _find_standing(noisy[codes] / query.sigma, ~own)
+    low, high = codec.bounds
+    widest = np.array([rung.high - rung.low >= NARROW * (high - low) for rung in rungs])
+    fits = float(noisy[codes][widest].sum()) > SPREAD * query.sigma * math.sqrt(widest.sum())
+    standing = _find_standing(noisy[codes] / query.sigma, ~own, STANDS if fits else CLEAR)
     total = max(float(counts[standing & several].sum()), 1.0)
     possible = float(noisy[codes][several].sum()) - query.sigma * math.sqrt(several.sum())  # rows of faint rungs too
-    low, high = codec.bounds
     span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
     narrow = span < NARROW * (high - low)
     lone = narrow and counts[several & standing].max(initial=0.0) > LONE * max(total, possible)
     shared = np.where(standing & ~own, counts, 0.0)
     clearly = sigma * (CLEARLY_CROWDED if narrow else CROWDED_IN_FITTING_BOUNDS)
     crowded = max(CROWDED * max(float(shared.sum()), 1.0), clearly)
-    hidden = standing.any() and not shared.any()  # most rows have values with cells of their own; noise hides the rest
+    hidden = not shared.any() and (standing.any() or not fits)  # noise hides where most rows, or all but 0, are
     if not lone and not hidden and _estimate_fullest(codec, rungs, shared) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
         return
-    body = np.ones(len(rungs), bool)
+    body = standing.copy() if hidden else np.ones(len(rungs), bool)
     if standing.any() and not hidden:
         first, last = int(np.argmax(standing)), len(rungs) - 1 - int(np.argmax(standing[::-1]))
         first, last = max(first - BEYOND, 0), min(last + BEYOND, len(rungs) - 1)
@@ -148,7 +153,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
         width = step * 2.0 ** math.floor(math.log2(width / step))
         width *= 2.0 ** max(math.ceil(math.log2(max(least, width) / width)), 0)
         begins_body = not edges or next(reversed(edges.values()))
-        if begins_body or after_one_value or hidden:
+        if begins_body or after_one_value:
             edges[rung.low] = False
         after_one_value = False
         for number in range(math.floor((rung.low - origin) / width) + 1, math.ceil((rung.high - origin) / width)):
@@ -156,22 +161,18 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     yield from (CutCell(codec.attribute, low, doubtful) for low, doubtful in sorted(edges.items()))
 
 
-def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_], least: float) -> NDArray[np.bool_]:
     """Return the mask of the rungs that seem to have rows, shape (rungs,).
 
     These are the clearest run of rungs, clear rungs near it, and very clear rungs elsewhere.  ``counts``: noisy, in
     standard deviations of noise; ``shared``: rungs that are not single values with a cell of their own.  Such a value,
-    for example 0, may hold most rows and not show where the others are.
+    for example 0, may hold most rows and not show where the others are.  ``least``: of the clearest run, in the same
+    unit.
     """
     standing = counts >= STANDS_APART
-    first, length, clearest = 0, 0, STANDS
-    sums = np.append(0.0, np.cumsum(np.where(shared, counts, 0.0)))
-    for rungs in range(1, min(LONGEST_RUN, len(counts)) + 1):
-        clear = (sums[rungs:] - sums[:-rungs]) / np.sqrt(rungs)
-        if clear.max() > clearest:
-            first, length, clearest = int(np.argmax(clear)), rungs, float(clear.max())
-    standing[first : first + length] = True
-    for outwards in (range(first + length, len(counts)), range(first - 1, -1, -1)) if length else ():
+    clearest = find_clearest_run(np.where(shared, counts, 0.0), least)
+    standing[clearest] = True
+    for outwards in (range(clearest.stop, len(counts)), range(clearest.start - 1, -1, -1)) if clearest.stop else ():
         missed = 0
         for rung in outwards:
             missed = 0 if counts[rung] >= STANDS else missed + 1

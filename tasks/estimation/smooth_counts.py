@@ -26,7 +26,13 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import AttributeBins, Binning, Cells, Points, list_counted_alone
 from privsyn.tasks.codecs.numbers import ANY_COLUMN, fit_slopes, fit_tail_counts, fit_tail_shares
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points
+from privsyn.tasks.estimation.fine_weights import (
+    STANDS_OUT,
+    count_cells_to,
+    empty_doubtful,
+    find_faint_points,
+    join_points,
+)
 from privsyn.tasks.estimation.marginals import apply_norm_sub
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total, share_by_counts
 
@@ -37,9 +43,6 @@ STRENGTHS = 4.0 ** np.arange(-6, 8)
 
 ROUNDS = 3
 """Passes; each takes differences relative to the counts of the pass before."""
-
-MOST_CELLS_AWAY = 90
-"""Largest distance between cells, in cells; larger ones count as this."""
 
 LEAST_COUNT = 0.5
 """Standard deviations of noise added to the count that a difference is divided by."""
@@ -176,15 +179,9 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
     fallback = np.maximum(widths, 1e-9 * widths.max())
     if bins.doubtful is not None:  # rows of a code whose cells are all empty go to the cell nearest to filled ones
-        fallback = np.where(bins.doubtful, 1e-9 * 1e-3 ** _count_cells_to(~bins.doubtful & (widths > 0)), fallback)
+        fallback = np.where(bins.doubtful, 1e-9 * 1e-3 ** count_cells_to(~bins.doubtful & (widths > 0)), fallback)
     even = share_by_counts(replace(recode, weight=np.zeros(len(widths))), fallback)
     return replace(recode, estimate=settled, weight=share_by_counts(replace(recode, weight=even), settled))
-
-
-def _count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
-    """Return each cell's distance to the nearest chosen cell, in cells, shape (cells,)."""
-    places, cells = np.flatnonzero(chosen), np.arange(len(chosen))
-    return np.abs(cells[:, None] - places).min(axis=1, initial=MOST_CELLS_AWAY).astype(np.float64)
 
 
 def _list_ends(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.fine_weights import count_cells_to
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
 from privsyn.tasks.estimation.shrink_departures import compute_posterior_means, shrink_counts
 
@@ -107,7 +108,10 @@ def _weigh(code: NDArray[np.integer], size: int, recode: AttributeRecode, ordere
     split = np.zeros((recode.size, size))
     np.add.at(split, (recode.coarse[coded], code[coded]), recode.weight[coded])
     mass = np.zeros(len(code))
-    mass[coded] = recode.weight[coded] * total[recode.coarse[coded]] + 1e-12
+    mass[coded] = recode.weight[coded] * total[recode.coarse[coded]]
+    mass[coded] += (
+        1e-12 * 1e-3 ** count_cells_to(mass > 0)[coded]
+    )  # a code without rows: its cell nearest to filled ones
     sums = np.bincount(code[coded], weights=mass[coded], minlength=size)
     weight = np.where(coded, mass / np.maximum(sums[np.minimum(code, size - 1)], 1e-300), 0.0)
     return TransitionCodes(replace(recode, coarse=code.astype(np.int32), weight=weight), split, ordered)

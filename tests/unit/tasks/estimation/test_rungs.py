@@ -29,10 +29,11 @@ from privsyn.pipelines.rung_steps import CUTS, RUNG_COUNTS
 from privsyn.sources.open_source import open_source
 from privsyn.storage.named_files import compute_sha256
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
+from privsyn.tasks.codecs.cells import LEAST_RUNGS, AttributeBins, CutCell, Points, list_rungs
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
 from privsyn.tasks.codecs.numbers import ANY_COLUMN, fit_tail_counts
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.fine_weights import empty_doubtful
 from privsyn.tasks.estimation.rungs import (
     bound_domain,
     choose_cells,
@@ -272,13 +273,51 @@ def test_rows_at_a_bound_stay_there(top: float, decimals: dict[str, int]) -> Non
     assert abs((made == 0).mean() - (values == 0).mean()) < 0.08
 
 
-def test_where_one_value_has_most_rows_the_others_have_narrow_cells() -> None:
+def test_where_one_value_has_most_rows_the_others_have_narrow_cells_or_whole_rungs() -> None:
     """Of claims that are 0 in most rows the others are few: the look shows them as a run, or not at all."""
     column = {"kind": "integer", "min": 0, "max": 5_999}
-    seen = choose(column, {0: 5_500.0, 1: 350.0, 2: 100.0}, 150.0, 40.0)
+    seen = choose(column, {0: 5_500.0, 1: 550.0, 2: 500.0}, 150.0, 40.0)
     assert {1.0, 2.0} <= {cell.low for cell in seen if not cell.doubtful}
     hidden = choose(column, {0: 5_500.0, 3: 350.0}, 150.0, 40.0)
-    assert {1.0, 2.0, 4.0, 8.0} <= {cell.low for cell in hidden if not cell.doubtful}
+    assert [cell.low for cell in hidden if not cell.doubtful] == [0.0]
+    assert {1.0, 2.0, 4.0, 8.0} <= {cell.low for cell in hidden if cell.doubtful} and len(hidden) < 20
+
+
+def test_where_no_rung_stands_out_equal_bins_stay_if_the_widest_rungs_have_rows() -> None:
+    column = {"kind": "integer", "min": 0, "max": 5_999}
+    widest = choose(column, dict.fromkeys((1500, 2500, 3500, 4500, 5500), 120.0), 150.0, 40.0)
+    assert [cell.doubtful for cell in widest] == [False]
+    assert all(cell.doubtful for cell in choose(column, {3: 350.0}, 150.0, 40.0))
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "points", "noisy", "kept"),
+    [
+        (0b011111, 0, [500, 10, 30, 15, -20, 39], 0b100000),  # faint cells have no rows
+        (0b011111, 0, [500, 10, 39, 39, -20, 39], 0b101100),  # but in a run that is clear
+        (0b011111, 1, [500, 10, 39, 39, -20, 39], 0b111110),  # and beside it, where only single values stand out
+        (0b111111, 0, [15, 30, 10, -30, -20, -5], 0b111000),  # rows are somewhere
+        (0b001111, 0, [500, 10, 10, 80, -20, 39], 0b110100),
+    ],
+)
+def test_doubtful_cells_without_clear_rows_become_empty(
+    doubtful: int, points: int, noisy: list[float], kept: int
+) -> None:
+    bits = lambda number: np.array([number >> place & 1 for place in range(5, -1, -1)], bool)  # noqa: E731
+    first = np.arange(points)
+    single = Points(first, first + 1, np.full(points, 0.5)) if points else None
+    bins = AttributeBins(np.arange(6, dtype=np.int32), ((0, 6),), points=single, doubtful=bits(doubtful))
+    counts = np.array(noisy, float)
+    assert empty_doubtful(counts, 10.0, bins).tolist() == np.where(bits(kept), counts, 0.0).tolist()
+
+
+def test_noise_alone_places_no_rows_far_from_others() -> None:
+    """All but 4 % of the rows have 0; in one of the noises a far rung of the first look stands out by 3.3 sigma."""
+    rng = np.random.default_rng(1)
+    values = np.where(rng.random(3_000) < 0.04, 1 + rng.geometric(0.4, 3_000), 0)
+    asked = make_spec({"x": {"kind": "integer", "min": 0, "max": 99_999}}, privacy={"epsilon": 0.3, "delta": 1e-9})
+    means = [released(pa.table({"x": values}), asked, seed).table["x"].to_numpy().mean() for seed in range(7)]
+    assert max(means) < 20 * values.mean() and 0.5 < np.median(means) / values.mean() < 2
 
 
 def make_widened_panel(width: float, **changes: Any) -> Any:
