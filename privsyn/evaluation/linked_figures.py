@@ -279,7 +279,10 @@ def list_household_figures(
     yield compare_figures("members per household", "", means, panels.compute_l1(sizes[0], sizes[1]))
     yield compare_figures("members by role", "", None, panels.compare_compositions(real, synthetic, len(roles)))
     constant = {*panel.constant} if panel else set()
-    for role, pairs in panels.iterate_roles(both, roles):
+    for number, role in enumerate(roles[1:], start=1):
+        pairs = [panels.pair_with_first(table, number) for table in both]
+        if not all(len(second) for _, second in pairs):
+            continue
         for column in real.codes:
             if column in constant or (panel and column == panel.order):
                 continue

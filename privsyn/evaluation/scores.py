@@ -498,7 +498,7 @@ class Scorer:
         if self.spec.pie is None:
             raise ValueError("no columns of the pie chart")
         pies = score_pie_charts(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
-        return MetricValue(pies.score, {"pies": float(pies.scores.size)})
+        return MetricValue(float(pies.mean()), {"pies": float(pies.size)})
 
     def _income(self, table: CodedTable) -> Income:
         return compute_income(self.real, table, self.encoding, self.spec.income)

@@ -156,10 +156,6 @@ class Hierarchy:
         """Level of the leaves."""
         return len(self.labels) - 1
 
-    def codes(self, level: int) -> Ints:
-        """Return the node of ``level`` above each code, shape (n,)."""
-        return self.nodes[level]
-
     def at(self, level: int) -> HierarchyLevel:
         """Return the values of one level (0: the root, ``depth``: the leaves) and their distances."""
         _, first = np.unique(self.nodes[level], return_index=True)  # one code below each node

@@ -65,9 +65,9 @@ def compute_mgd(
     scored = []
     for target in targets:
         tolerance = spec.tolerance if target.tolerance is None else target.tolerance
-        axes = _build_axes(target, trees, ordered)
-        levels = [_get_level(target, a, trees) for a in target.attributes]
-        p, q = (_count_level(table, target.attributes, trees, levels) for table in (synthetic, real))
+        levels = _list_levels(target, trees)
+        axes = _build_axes(target, trees, ordered, levels)
+        p, q = (_count_levels(table, trees, levels) for table in (synthetic, real))
         cost = compute_aemc(p, q, axes, tolerance)
         scored.append(_drill_down(target, tolerance, axes, cost, (p, q), spec.worst_bins))
     total = sum(m.weight for m in scored)
@@ -121,24 +121,26 @@ def _check_names(spec: MgdSpec, domain: Domain, ordered: Mapping[str, bool]) -> 
             raise FieldError(f"`bins_of_bins` names {column!r}, which has no order", "Use `hierarchies` for it")
 
 
-def _get_level(target: ComparedMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
-    """Return the level at which a column of the marginal is counted."""
-    depth = trees[column].depth
-    level = target.levels.get(column, depth)
-    if level > depth:
-        raise FieldError(
-            f"`levels` of {column!r} is {level}, but its leaves are at level {depth}", f"Give 0 to {depth}"
-        )
-    return level
+def _list_levels(target: ComparedMarginal, trees: Mapping[str, Hierarchy]) -> dict[str, int]:
+    levels = {}
+    for column in target.attributes:
+        depth = trees[column].depth
+        levels[column] = level = target.levels.get(column, depth)
+        if level > depth:
+            raise FieldError(
+                f"`levels` of {column!r} is {level}, but its leaves are at level {depth}", f"Give 0 to {depth}"
+            )
+    return levels
 
 
-def _build_axes(target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
+def _build_axes(
+    target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool], levels: Mapping[str, int]
+) -> list[Axis]:
     """Return the marginal's attributes at their levels, with their weights or the default weights.
 
     By default, unordered attributes have infinite weight, and the others equal shares; an attribute at its root has one
     value and takes no share.
     """
-    levels = {a: _get_level(target, a, trees) for a in target.attributes}
     sharing = [a for a in target.attributes if ordered[a] and levels[a]]
     default = {a: 1 / len(sharing) if a in sharing else inf for a in target.attributes}
     weights = {a: inf if isinstance(w, str) else w for a, w in target.weights.items()} or default
@@ -152,18 +154,11 @@ def _build_axes(target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordere
     return axes
 
 
-def _count_level(
-    table: CodeTable, attributes: tuple[str, ...], trees: Mapping[str, Hierarchy], levels: Sequence[int]
-) -> Ints:
-    """Return the table's counts at the given levels, int64, one axis per attribute."""
-    sizes = {a: len(trees[a].labels[level]) for a, level in zip(attributes, levels, strict=True)}
-    columns = []
-    for attribute, level in zip(attributes, levels, strict=True):
-        codes = table.column(attribute)
-        if level < trees[attribute].depth:
-            codes = trees[attribute].codes(level).astype(choose_code_dtype(sizes[attribute]))[codes]
-        columns.append(codes)
-    return count(CodeTable(Domain.of(sizes), tuple(columns)), attributes)
+def _count_levels(table: CodeTable, trees: Mapping[str, Hierarchy], levels: Mapping[str, int]) -> Ints:
+    """Return the table's counts at the attributes' levels, int64, one axis per attribute."""
+    sizes = {a: len(trees[a].labels[level]) for a, level in levels.items()}
+    nodes = {a: trees[a].nodes[level].astype(choose_code_dtype(sizes[a])) for a, level in levels.items()}
+    return count(CodeTable(Domain.of(sizes), tuple(nodes[a][table.column(a)] for a in levels)), tuple(levels))
 
 
 def _drill_down(

@@ -91,7 +91,7 @@ def _draw_nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.G
             allowed[name] = _match_between(size, int(rng.integers(code + 1)), int(rng.integers(code, size)))
         else:
             others = rng.permutation(np.delete(np.arange(size), code))[: rng.integers(size)]
-            allowed[name] = _match_only(size, [code, *others])
+            allowed[name] = np.isin(np.arange(size), [code, *others])
     return RangeQuery(allowed)
 
 
@@ -104,12 +104,6 @@ def _check_number(number: int) -> range:
 def _match_between(size: int, low: int, high: int) -> NDArray[np.bool_]:
     codes = np.arange(size)
     return (codes >= low) & (codes <= high)
-
-
-def _match_only(size: int, codes: Sequence[int]) -> NDArray[np.bool_]:
-    allowed = np.zeros(size, dtype=np.bool_)
-    allowed[codes] = True
-    return allowed
 
 
 @njit(nogil=True, cache=True)
@@ -141,8 +135,6 @@ def answer_queries(table: CodeTable, queries: Sequence[RangeQuery], threads: int
     does not fit the attribute's codes or for negative ``threads`` (0: all cores).
     """
     threads = choose_thread_count(threads)
-    if threads == 1:
-        return np.array([_answer(table, query) for query in queries], dtype=np.int64)
     size = -(-len(queries) // (4 * threads)) or 1  # one query is too little work for a thread
     batches = [queries[first : first + size] for first in range(0, len(queries), size)]
     with ThreadPoolExecutor(threads) as pool:

@@ -38,7 +38,7 @@ def test_cities_of_one_state_are_half_as_far_as_others() -> None:
     assert matrix(tree.at(2)).tolist() == [[0, 1, 0.5, 1], [1, 0, 1, 0.5], [0.5, 1, 0, 1], [1, 0.5, 1, 0]]
     assert tree.at(1).labels == ("Illinois", "Indiana")
     assert matrix(tree.at(1)).tolist() == [[0, 1], [1, 0]]
-    assert tree.codes(1).tolist() == [0, 1, 0, 1]
+    assert tree.nodes[1].tolist() == [0, 1, 0, 1]
 
 
 def test_grades_and_schools_are_ordered_at_each_level() -> None:
