@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.columns import CategoricalColumn, Column, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import CategoricalColumn, IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.unicode import adopt_names
@@ -115,7 +115,7 @@ class FileSource(Source):
 
     def fingerprint(self, store: Store) -> str:
         """Return the HMAC (hex) by the root's key of the files' bytes, or of the store's digests of its objects."""
-        return store.fingerprint_of_macs([_mark(file, store) for file in self.files])
+        return self.fingerprints(store)[0]
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the table's fingerprint; with several files, also the fingerprint of each as a table of its own."""
@@ -130,7 +130,7 @@ class FileSource(Source):
         """
         key = (tuple(_stamp(file) for file in self.files), self.read, self.spec.csv)
         if key not in _WHOLE:
-            _WHOLE[key] = sum(batch.num_rows for batch in self.batches())
+            _WHOLE[key] = super().check_rows()
         return _WHOLE[key]
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -394,16 +394,12 @@ def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
     columns = []
     for name, texts in zip(batch.schema.names, batch.columns, strict=True):
         texts = drop_null_texts(texts, spec.nulls_of(name))
-        numeric = _holds_numbers(spec.columns[name])
+        column = spec.columns[name]
+        numeric = isinstance(column, IntegerColumn | NumberColumn) or (
+            isinstance(column, CategoricalColumn) and any(isinstance(value, float) for value in column.values)
+        )
         columns.append(parse_numbers(texts, spec.csv) if numeric and not spec.csv.plain_numbers else texts)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _holds_numbers(column: Column) -> bool:
-    """Return whether a column holds numbers, or categories with decimals."""
-    if isinstance(column, CategoricalColumn):
-        return any(isinstance(value, float) for value in column.values)
-    return isinstance(column, IntegerColumn | NumberColumn)
 
 
 def drop_null_texts(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:

@@ -267,7 +267,7 @@ class JoinedSource(Source):
         batches = list(source.batches())
         keys = [to_keys(batch.column(self.key), pa.string()) for batch in batches]
         if sum(len(part) - part.null_count for part in keys) == 0:
-            raise _refuse(name, f"has no row with a `{self.key}`", "Name the whole table")
+            raise RequestError(f"{name} has no row with a `{self.key}` {PRIVATE}", "Name the whole table", "tables")
         codes = pa.chunked_array(keys).dictionary_encode().combine_chunks()
         hashes = np.concatenate([self.order.hash_rows(batch) for batch in batches])
         known, table = np.flatnonzero(codes.is_valid()), pa.Table.from_batches(batches)
@@ -319,37 +319,43 @@ class JoinedSource(Source):
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedSource(Source):
-    """The rows of a table without an order, each at the same ``place``, a column that is in no table."""
+class DerivedSource(Source):
+    """A table made from the rows of another one, at that table's places."""
 
     rows: Source
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The places of the other table."""
+        return self.rows.names
+
+    def fingerprint(self, store: Store) -> str:
+        """Return the HMAC (hex) of the other table's content, by the private root's key."""
+        return self.rows.fingerprint(store)
+
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """Return the fingerprints of the other table and of its files."""
+        return self.rows.fingerprints(store)
+
+    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
+        """Return the place of the other table with the version that is read."""
+        return self.rows.pin(place)
+
+    def close(self) -> None:
+        """Close what is held open between passes."""
+        self.rows.close()
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedSource(DerivedSource):
+    """The rows of a table without an order, each at the same ``place``, a column that is in no table."""
+
     place: str
 
     @classmethod
     def of(cls, rows: Source, place: str) -> PlacedSource:
         """Return the rows with the column ``place``."""
         return cls((*rows.columns, place), (*rows.read, place), {**rows.types, place: pa.int64()}, rows, place)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The place of the table."""
-        return self.rows.names
-
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) of the table's content, by the private root's key."""
-        return self.rows.fingerprint(store)
-
-    def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the fingerprints of the table and of its files."""
-        return self.rows.fingerprints(store)
-
-    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
-        """Return the place of the table with the version that is read."""
-        return self.rows.pin(place)
-
-    def close(self) -> None:
-        """Close what is held open between passes."""
-        self.rows.close()
 
     def check_rows(self) -> int:
         """Read every row once; see :class:`Source`."""
@@ -361,7 +367,7 @@ class PlacedSource(Source):
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnSource(Source):
+class DrawnSource(DerivedSource):
     """One row of each person in a table of rows, with the person's columns beside it.
 
     ``rows``: all rows, joined with those above; ``row_key``: the key of a row; ``every``: draw every row of a person.
@@ -374,30 +380,8 @@ class DrawnSource(Source):
     @classmethod
     def of(cls, rows: JoinedSource, row_key: str) -> DrawnSource:
         """Return the drawn rows among those that have a key."""
-        return cls(
-            rows.columns,
-            (*rows.read, row_key),
-            {**rows.types, row_key: None},
-            replace(rows, all_persons=False),
-            row_key,
-        )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The places of both tables."""
-        return self.rows.names
-
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) of both tables' content, by the private root's key."""
-        return self.rows.fingerprint(store)
-
-    def close(self) -> None:
-        """Close what is held open between passes."""
-        self.rows.close()
-
-    def check_rows(self) -> int:
-        """Read every row once; see :class:`Source`."""
-        return sum(batch.num_rows for batch in self.batches())
+        read, types = (*rows.read, row_key), {**rows.types, row_key: None}
+        return cls(rows.columns, read, types, replace(rows, all_persons=False), row_key)
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the drawn rows: the first in order of each person, by the row's key and all other columns.
@@ -446,7 +430,9 @@ class _Keys:
     def _hash(texts: pa.Array) -> pd.Index[Any]:
         import pandas as pd  # here: it loads slowly
 
-        return pd.Index(_hash_texts(texts))
+        from privsyn.tasks.kernels.small_kernels import hash_texts  # here: compiled code loads slowly
+
+        return pd.Index(hash_texts(texts.fill_null("")))  # null hashes as the empty text
 
     def find(self, texts: pa.Array) -> pa.Array:
         """Return the place of each text among the keys, shape (rows,); null for an unknown text."""
@@ -465,13 +451,6 @@ def _read_simply(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:
     """Return one text for a person and a key, null if either is; the length makes the text unique for each pair."""
     return pc.binary_join_element_wise(pc.cast(pc.utf8_length(person), pa.string()), person, key, " ")
-
-
-def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return the hash of each text; null hashes as the empty text."""
-    from privsyn.tasks.kernels.small_kernels import hash_texts  # here: compiled code loads slowly
-
-    return hash_texts(texts.fill_null(""))
 
 
 def _open(
@@ -504,7 +483,3 @@ def _open(
         with suppress(RequestError):
             return open_columns(named)
     return open_columns(columns)
-
-
-def _refuse(name: str, problem: str, cure: str) -> RequestError:
-    return RequestError(f"{name} {problem} {PRIVATE}", cure, "tables")

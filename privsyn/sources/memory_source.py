@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -109,19 +109,11 @@ def _read_cell(cell: object) -> Cell:
         return _OTHER
 
 
-def _read_null(cell: Any) -> Cell:
-    return _NULL
-
-
 def _read_text(cell: Any) -> Cell:
     text = str.__str__(cell)
     if not text.isascii():
         text.encode()  # raises for a lone surrogate
     return TEXT, text
-
-
-def _read_truth(cell: Any) -> Cell:
-    return TRUTH, bool(cell)
 
 
 def _read_whole(cell: Any) -> Cell:
@@ -134,11 +126,6 @@ def _read_whole(cell: Any) -> Cell:
 def _read_float(cell: Any) -> Cell:
     number = float(cell)
     return _NULL if number != number else (NUMBER, number)
-
-
-def _read_short_float(cell: Any) -> Cell:
-    """Read a float of 16 or 32 bits as its shortest decimal."""
-    return _read_float(str(cell))
 
 
 def _read_decimal(cell: Decimal) -> Cell:
@@ -155,20 +142,12 @@ def _read_decimal(cell: Decimal) -> Cell:
     return (NUMBER, number) if Decimal(repr(number)) == cell else (TEXT, format(cell, "f").rstrip("0"))
 
 
-def _read_day(cell: dt.date) -> Cell:
-    return DAY, cell.toordinal() - _EPOCH.toordinal()
-
-
 def _read_moment(cell: dt.datetime) -> Cell:
     offset = cell.utcoffset()
     if isinstance(cell, pd.Timestamp):
         return MOMENT if offset is None else ZONED, _count_microseconds(cell.to_datetime64())
     microseconds = (cell.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
     return (MOMENT, microseconds) if offset is None else (ZONED, microseconds - offset // _MICROSECOND)
-
-
-def _read_numpy_moment(cell: np.datetime64) -> Cell:
-    return _NULL if np.isnat(cell) else (MOMENT, _count_microseconds(cell))
 
 
 def _count_microseconds(cell: np.datetime64) -> int:
@@ -184,33 +163,25 @@ def _count_microseconds(cell: np.datetime64) -> int:
     return min(max(microseconds, -_MOST_TICKS), _MOST_TICKS)
 
 
-def _read_numpy_duration(cell: np.timedelta64) -> Cell:
-    return _NULL if np.isnat(cell) else _OTHER
-
-
-def _read_time(cell: dt.time) -> Cell:
-    return TIME, ((cell.hour * 60 + cell.minute) * 60 + cell.second) * 10**6 + cell.microsecond
-
-
 _BASES: tuple[tuple[type, Callable[[Any], Cell]], ...] = (
-    (type(None), _read_null),
-    (type(pd.NA), _read_null),
-    (type(pd.NaT), _read_null),
+    (type(None), lambda cell: _NULL),
+    (type(pd.NA), lambda cell: _NULL),
+    (type(pd.NaT), lambda cell: _NULL),
     (str, _read_text),
-    (bool, _read_truth),
-    (np.bool_, _read_truth),
+    (bool, lambda cell: (TRUTH, bool(cell))),
+    (np.bool_, lambda cell: (TRUTH, bool(cell))),
     (int, _read_whole),
-    (np.timedelta64, _read_numpy_duration),  # a subclass of NumPy's integers
+    (np.timedelta64, lambda cell: _NULL if np.isnat(cell) else _OTHER),  # a subclass of NumPy's integers
     (np.integer, _read_whole),
     (float, _read_float),
-    (np.float16, _read_short_float),
-    (np.float32, _read_short_float),
+    (np.float16, lambda cell: _read_float(str(cell))),  # its shortest decimal
+    (np.float32, lambda cell: _read_float(str(cell))),
     (np.floating, _read_float),
     (Decimal, _read_decimal),
     (dt.datetime, _read_moment),
-    (dt.date, _read_day),
-    (dt.time, _read_time),
-    (np.datetime64, _read_numpy_moment),
+    (dt.date, lambda cell: (DAY, cell.toordinal() - _EPOCH.toordinal())),
+    (dt.time, lambda cell: (TIME, ((cell.hour * 60 + cell.minute) * 60 + cell.second) * 10**6 + cell.microsecond)),
+    (np.datetime64, lambda cell: _NULL if np.isnat(cell) else (MOMENT, _count_microseconds(cell))),
     (uuid.UUID, lambda cell: (TEXT, str(cell))),
 )
 """Classes of objects that a column can hold, and their readers; a subclass stands before its base."""
@@ -243,7 +214,8 @@ class MemorySource(Source):
         columns = adopt_names(names, spec.columns)
         read, stored = list_columns_to_read(columns, spec, WHERE), dict(zip(columns, names, strict=True))
         if isinstance(data, pd.DataFrame):
-            table, of_objects = _list_pandas_columns(data, [stored[name] for name in read]), OBJECTS
+            wanted = [stored[name] for name in read]
+            table, of_objects = pa.table({n: _convert_pandas_column(n, data[n]) for n in wanted}), OBJECTS
         else:
             table, of_objects = _read_arrow_table(data).select([stored[name] for name in read]), None
         table = table.rename_columns(list(read))
@@ -267,10 +239,6 @@ class MemorySource(Source):
         return store.fingerprint_of_table(
             iterate_canonical_bytes(narrow.table.schema, narrow._stream(FINGERPRINT_ROWS, ignore_repairs))
         )
-
-    def check_rows(self) -> int:
-        """Read every row once and keep none; see :class:`Source`."""
-        return sum(batch.num_rows for batch in self.batches())
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield checked batches of ``batch_rows`` rows (the last: the rest), without dictionaries and views."""
@@ -348,10 +316,6 @@ def _export_table(data: Any, export: Any) -> Any:
         "Hand it over as a pyarrow Table with one type a column",
         "data",
     )
-
-
-def _list_pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
-    return pa.table({name: _convert_pandas_column(name, frame[name]) for name in read})
 
 
 def _convert_pandas_column(name: str, column: pd.Series) -> Any:

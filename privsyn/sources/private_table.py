@@ -100,12 +100,12 @@ class Source(ABC):
     def close(self) -> None:  # noqa: B027 - most sources hold nothing open
         """Close what is held open between passes; a later pass opens it again."""
 
-    @abstractmethod
     def check_rows(self) -> int:
         """Read every row once, keep none, and return their number (private).  Raises RequestError like :meth:`batches`.
 
         A table that cannot be read to its end is thus refused before its release reserves anything.
         """
+        return sum(batch.num_rows for batch in self.batches())
 
     def batches(self, repairs: Repairs | None = None, *, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
@@ -164,8 +164,9 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
     """Raise RequestError for the first column of ``read`` whose type cannot be encoded, or whose zone is unknown."""
     for name in read:
         column = spec.columns[name]
-        if isinstance(column, Zoned) and column.zone is None and _get_zone(types[name]) is not None:
-            zone = str(_get_zone(types[name]))[:60]
+        stored_zone = getattr(get_value_type(types[name]), "tz", None)
+        if isinstance(column, Zoned) and column.zone is None and stored_zone is not None:
+            zone = str(stored_zone)[:60]
             raise RequestError(
                 f"its moments in {where} have a time zone ({zone}), and the spec does not say which clock time to read",
                 f"Write `zone: {zone}`, or another zone",
@@ -200,37 +201,25 @@ def _check_moment_type(name: str, column: Written | TimeColumn, type_: Any, wher
 
 def _describe_type(type_: Any) -> str:
     """Return the name of a type; for a type that only its database knows, the database's name."""
-    if pa.types.is_dictionary(type_):
-        return _describe_type(type_.value_type)
+    type_ = get_value_type(type_)
     own = getattr(type_, "type_name", None) or getattr(type_, "extension_name", "").removeprefix("arrow.")
     return str(own or type_)[:60]
 
 
-def _get_zone(type_: Any) -> str | None:
-    """Return the time zone of a stored type, if any."""
-    if pa.types.is_dictionary(type_):
-        return _get_zone(type_.value_type)
-    return type_.tz if pa.types.is_timestamp(type_) else None
-
-
 def is_readable(type_: Any) -> bool:
     """Return whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times."""
-    if pa.types.is_dictionary(type_):
-        return is_readable(type_.value_type)
     tests = (
+        is_text,
         pa.types.is_integer,
         pa.types.is_floating,
         pa.types.is_decimal,
         pa.types.is_boolean,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
         pa.types.is_date,
         pa.types.is_timestamp,
         pa.types.is_time,
         pa.types.is_null,
     )
-    return any(test(type_) for test in tests)
+    return any(test(get_value_type(type_)) for test in tests)
 
 
 def replace_views(array: pa.Array) -> pa.Array:

@@ -253,17 +253,12 @@ def compute_rows_fingerprint(
 def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
     """Return the fingerprint of the lines of text files, stripped of spaces, without empty lines."""
     digest = RowDigest(_KEY)
-    for lines in _iterate_lines(files):
-        digest.add(pa.RecordBatch.from_arrays([pa.array(lines, _STRING)], names=["line"]))
-    return digest.rows, digest.content
-
-
-def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[str]]:
     for file in files:
         with file.open(encoding="utf-8-sig", errors="replace") as stream:
-            while lines := stream.readlines(size):
-                if stripped := [line.strip() for line in lines if line.strip()]:
-                    yield stripped
+            while lines := stream.readlines(1 << 24):
+                stripped = [line.strip() for line in lines if line.strip()]
+                digest.add(pa.RecordBatch.from_arrays([pa.array(stripped, _STRING)], names=["line"]))
+    return digest.rows, digest.content
 
 
 def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:
@@ -335,8 +330,10 @@ def _format_moment(text: str, *, compact: bool) -> str | None:
     year, month, day = (int(number or 0) for number in numbers)
     seconds = _count_seconds(parts)
     if parts["zone_hour"] and year > 31:  # convert to UTC, possibly another day
+        away = dt.timedelta(hours=int(parts["zone_hour"] or 0), minutes=int(parts["zone_minute"] or 0))
+        away = -away if parts["sign"] == "-" else away
         try:
-            moment = dt.datetime(year, month, day) + dt.timedelta(seconds=seconds) - _read_zone(parts)
+            moment = dt.datetime(year, month, day) + dt.timedelta(seconds=seconds) - away
         except (ValueError, OverflowError):
             return None
         year, month, day = moment.year, moment.month, moment.day
@@ -355,8 +352,3 @@ def _count_seconds(parts: dict[str, str | None]) -> int:
     if parts["half"]:
         hour = hour % 12 + (12 if parts["half"] == "p" else 0)
     return 3600 * hour + 60 * minute + second
-
-
-def _read_zone(parts: dict[str, str | None]) -> dt.timedelta:
-    away = dt.timedelta(hours=int(parts["zone_hour"] or 0), minutes=int(parts["zone_minute"] or 0))
-    return -away if parts["sign"] == "-" else away
