@@ -147,16 +147,16 @@ class ColumnCells:
 
     def fractions(self, condition: Condition | None) -> Floats:
         """Return the part of each cell, flat, that the condition selects if values are uniform inside cells."""
-        part = np.ones(self.shape)
+        part = np.ones(int(np.prod(self.shape)))
         for conjunct in condition.parts() if condition else ():
             if len(conjunct.columns) == 1:
-                column = conjunct.columns[0]
-                shares = self.share_inside(column, compute_fine_fractions(self.released, conjunct))
-                axis = self.columns.index(column)
-                part = part * shares.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
+                shares = self.share_inside(conjunct.columns[0], compute_fine_fractions(self.released, conjunct))
+                part = part * self.lay_out(conjunct.columns, shares)
             elif conjunct.columns:
-                part = part * self._weigh_jointly(conjunct)
-        return part.ravel()
+                surely, possibly = self._bound_jointly(conjunct, conjunct.columns)
+                shares = _mark_cut(self._share_of_drawn(conjunct), (possibly & ~surely).ravel())
+                part = part * self.lay_out(conjunct.columns, shares)
+        return part
 
     def indicators(self, by: Sequence[str]) -> tuple[list[tuple[str, ...]], sp.csr_matrix]:
         """Return the answers, one for each combination of levels of ``by``.
@@ -170,17 +170,8 @@ class ColumnCells:
         for column, level, size in zip(by, levels, sizes, strict=True):
             level_of_cell = level.level_by_cell[index[self.columns.index(column)]]
             number, inside = number * size + level_of_cell, inside & (level_of_cell >= 0)
-        answers, cells = (int(np.prod(sizes)) if sizes else 1), np.flatnonzero(inside)
-        return list(product(*(level.labels for level in levels))), sp.csr_matrix(
-            (np.ones(len(cells)), (number[cells], cells)), shape=(answers, index.shape[1])
-        )
-
-    def _weigh_jointly(self, condition: Condition) -> Floats:
-        """Return the selected parts for a condition on several columns, from values sampled uniformly in the cells."""
-        shares = self._share_of_drawn(condition)
-        surely, possibly = self._bound_jointly(condition, condition.columns)
-        cut = (possibly & ~surely).ravel()
-        return self.broadcast(condition.columns, _mark_cut(shares, cut))
+        cells, shape = np.flatnonzero(inside), (int(np.prod(sizes)) if sizes else 1, index.shape[1])
+        return list(product(*(level.labels for level in levels))), mark_pairs(number[cells], cells, shape)
 
     def _share_of_drawn(self, condition: Condition) -> Floats:
         """Return the share of values sampled uniformly in the cells of its columns that a condition selects, flat."""
@@ -248,11 +239,12 @@ class ColumnCells:
             values |= {name: array.take(positions) for name, array in points.items()}
         return values
 
-    def broadcast(self, columns: Clique, figures: Floats) -> Floats:
-        """Return flat figures of the cells of some of the columns as an array that broadcasts over all columns."""
+    def lay_out(self, columns: Clique, figures: Floats) -> Floats:
+        """Return the figure of every cell, flat, from flat figures of the cells of some of the columns."""
         axes = [self.columns.index(c) for c in columns]
         placed = figures.reshape([self.shape[a] for a in axes]).transpose(np.argsort(axes))
-        return placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
+        placed = placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
+        return np.broadcast_to(placed, self.shape).ravel()
 
     def list_left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
         """Return column -> the fine codes that have no cell and that the condition may select; empty for one column."""
@@ -265,6 +257,11 @@ class ColumnCells:
                 if gone.any():
                     codes_by_column[column] = gone
         return codes_by_column
+
+
+def mark_pairs(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> sp.csr_matrix:
+    """Return a matrix of this shape: 1 at these pairs of a row and a column, else 0."""
+    return sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
 def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: AnswerLevels) -> NDArray[np.int64]:
@@ -376,10 +373,7 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
     alone, bin_of = (codec.codec, codec.code_alone) if isinstance(codec, SplitCodec) else (codec, codec.groups)
     if isinstance(codec, SplitCodec):
         size = recode.size + alone.size
-        ties = sp.csr_matrix(
-            (np.ones(len(fine_codes)), (recode.coarse[fine_codes], recode.size + bin_of[fine_codes])),
-            shape=(size, size),
-        )
+        ties = mark_pairs(recode.coarse[fine_codes], recode.size + bin_of[fine_codes], (size, size))
         level = np.unique(connected_components(ties, directed=False)[1][: recode.size], return_inverse=True)[1]
     of_fine = map_fine_codes_to_levels(released, column, AnswerLevels((), level))
     names, labels = alone.bin_labels(), []
@@ -616,11 +610,8 @@ def locate_computed_columns(cells: ColumnCells, name: str) -> tuple[Floats, Floa
     with np.errstate(invalid="ignore"):
         middle = np.where(has_bounds, (low + high) / 2, 0.0)
         half = np.where(has_bounds, (high - low) / 2, 0.0)
-
-    def flat(by_cell: Floats) -> Floats:
-        return np.broadcast_to(cells.broadcast(behind, by_cell), cells.shape).ravel()
-
-    return flat(middle), flat(half), flat(finite.mean(axis=1))
+    middle, half, present = (cells.lay_out(behind, figure) for figure in (middle, half, finite.mean(axis=1)))
+    return middle, half, present
 
 
 def check_column(released: ReleasedCounts, name: str) -> str:

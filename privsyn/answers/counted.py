@@ -2,11 +2,10 @@
 
 Groups are levels of counted columns, or of columns that rules compute.
 
-The cells of one number column, with heavy cells split into counted single values and the rest.
-
-A release counts the single values of heavy cells (tasks/estimation/frequent_values.py).  That look has little budget,
-so its noise is high, and answers about whole cells gain nothing from it.  But a question about one value inside a cell,
-such as ``wages == 1500``, needs it.
+The cells of one number column may have heavy cells split into counted single values and the rest.  A release counts
+the single values of heavy cells (tasks/estimation/frequent_values.py).  That look has little budget, so its noise is
+high, and answers about whole cells gain nothing from it.  But a question about one value inside a cell, such as
+``wages == 1500``, needs it.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from privsyn.answers.cells import (
     find_code_ends,
     list_levels,
     locate_computed_columns,
+    mark_pairs,
     split_by_level,
 )
 from privsyn.answers.conditions import AllOf, Condition
@@ -42,6 +42,7 @@ from privsyn.answers.question import (
     compute_left_out,
     compute_normal_factor,
     compute_ratio,
+    estimate_single,
     list_observations,
     select_shown_answers,
 )
@@ -90,16 +91,8 @@ class SplitCells(NamedTuple):
         return np.flatnonzero(~self.single & np.isin(self.fine, self.fine[self.single]))
 
 
-def _find_split(released: ReleasedCounts, column: str) -> SplitCells | None:
-    """Return the cells of a column, heavy ones split; None if none of its values were counted singly."""
-    key = ("split cells", column)
-    if key not in released.cache:
-        released.cache[key] = _split_cells(released, column)
-    cells: SplitCells | None = released.cache[key]
-    return cells
-
-
 def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
+    """Return the cells of a column, heavy ones split; None if none of its values were counted singly."""
     listed = {c.attribute: c for c in read_counted(released.read(COUNTED_FILE))} if released.value_files else {}
     codec = released.codecs[column]
     if column not in listed or not isinstance(codec, SteppedCodec):
@@ -165,7 +158,7 @@ class ValueCells(ColumnCells):
         every = list_observations(self.released, (column,))
         assert every is not None  # noqa: S101 - every release measures single columns
         cells, rest = len(split.fine), split.rest
-        inside = sp.csr_matrix((np.ones(cells), (split.fine, np.arange(cells))), shape=(every.cells.size, cells))
+        inside = mark_pairs(split.fine, np.arange(cells), (every.cells.size, cells))
         fully_counted = np.unique(split.fine[split.single])
         counts = np.where(split.single, split.counts, every.cells[split.fine])
         variance = np.where(split.single, split.variance, every.variance[split.fine])
@@ -209,7 +202,10 @@ def find_split_cells(cells: ColumnCells, selected_part: Floats) -> ValueCells | 
 
     ``selected_part``: the part of each cell that the condition selects.
     """
-    split = _find_split(cells.released, cells.columns[0]) if cells.fine else None
+    if not cells.fine:
+        return None
+    (column,), released = cells.columns, cells.released
+    split = released.remember(("split cells", column), lambda: _split_cells(released, column))
     if split is None or not ((selected_part > 0) & (selected_part < 1))[split.fine[split.single]].any():
         return None
     return ValueCells(cells.released, cells.columns, cells.coarse, split)
@@ -237,8 +233,7 @@ def answer_counts(question: Question, level: float) -> Estimates:
     """Return the number of rows of each answer.  Raises RequestError if the condition selects no value."""
     z = compute_normal_factor(level)
     if not question.columns:
-        linear = question.linear()
-        assert linear is not None  # noqa: S101 - every release measures single columns
+        linear = estimate_single(question.released, ())
         total, error = linear.cells.ravel(), np.sqrt(linear.variance.ravel())
         return Estimates([()], total, error, np.maximum(total - z * error, 0.0), total + z * error, "measured")
     cells = question.cells
@@ -246,9 +241,9 @@ def answer_counts(question: Question, level: float) -> Estimates:
     labels, answers = cells.indicators(question.by)
     beyond = compute_left_out(question, question.where, z)
     _, shown = select_shown_answers(answers, part, beyond)
-    linear, labels = question.linear(), [labels[i] for i in shown]
-    if linear is not None:
-        ways = [_count(question, linear, answers[shown], part, beyond, z)]
+    measured, labels = question.linear(), [labels[i] for i in shown]
+    if measured is not None:
+        ways = [_count(question, measured, answers[shown], part, beyond, z)]
         if (split := find_split_cells(question.cells, part)) is not None:
             _, answers = split.indicators(question.by)
             part = split.fractions(question.where)
@@ -425,13 +420,15 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
     bottom = sp.csr_matrix(answers.multiply(part * places.present))
     middle, rows = np.nan_to_num(places.middle), _average_rows(question, column)[0][shown]
     top = sp.csr_matrix(bottom.multiply(middle))
-    mean = np.clip(np.where(np.isfinite(rows), rows, _compute_mean(linear, top, bottom)), *limits)
+    sums = linear.estimate(top), linear.estimate(bottom)
+    mean = np.clip(np.where(np.isfinite(rows), rows, sums[0] / np.maximum(sums[1], 1.0)), *limits)
     other = _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
     other = other + _split_null(linear, sp.csr_matrix(answers.multiply(part)), middle, places.present, mean)
     if question.population:
-        other = np.hypot(other, np.sqrt(_sum_squares(linear, top, bottom, middle, places.inside)))
+        squares = linear.estimate(sp.csr_matrix(bottom.multiply(middle**2 + places.inside)))
+        deviations = np.maximum(squares - sums[0] ** 2 / np.maximum(sums[1], 1.0), 0.0)  # n times a value's variance
+        other = np.hypot(other, np.sqrt(deviations))
     below, above = (other + compute_placement(linear.cells, bottom, reach) for reach in (places.below, places.above))
-    sums = linear.estimate(top), linear.estimate(bottom)
     variance, joint, of_rows = (linear.covariance(*pair) for pair in ((top, top), (top, bottom), (bottom, bottom)))
     low = compute_ratio(*sums, (variance + below**2, joint, of_rows), z)[2]
     high = compute_ratio(*sums, (variance + above**2, joint, of_rows), z)[3]
@@ -495,14 +492,9 @@ def locate_cells(cells: ColumnCells, column: str) -> CellPlaces:
         spread = np.sqrt(3 * (inside + _compute_middle_variance(recode, centres, middle)))
         below = np.where(np.isfinite(least), np.minimum(middle - least, spread), 0.0)
         above = np.where(np.isfinite(least), np.minimum(most - middle, spread), 0.0)
-    axis = cells.columns.index(column)
-    form = [-1 if i == axis else 1 for i in range(len(cells.shape))]
-
-    def flat(figures: Floats) -> Floats:
-        return np.broadcast_to(figures.reshape(form), cells.shape).ravel()
-
-    below, above, inside = (flat(np.nan_to_num(figures)) for figures in (below, above, inside))
-    return CellPlaces(flat(middle), below, above, inside, flat(cells.share_inside(column, present)))
+    below, above, inside = (np.nan_to_num(figures) for figures in (below, above, inside))
+    figures = (middle, below, above, inside, cells.share_inside(column, present))
+    return CellPlaces(*(cells.lay_out((column,), of_column) for of_column in figures))
 
 
 def _compute_middle_variance(recode: AttributeRecode, centres: Floats, middle: Floats) -> Floats:
@@ -539,10 +531,6 @@ def _split_null(linear: Linear, answers: sp.csr_matrix, middle: Floats, present:
     return np.bincount(cells.row, weights=apart, minlength=answers.shape[0]).astype(np.float64)
 
 
-def _compute_mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> Floats:
-    return linear.estimate(top) / np.maximum(linear.estimate(bottom), 1.0)
-
-
 def _compute_sampling_variance(question: Question, counted: Floats, noise: Floats, all_rows: Floats | float) -> Floats:
     """Return N p (1 - p), the sampling variance of the rows in a part p of ``all_rows``; 0 without ``population``.
 
@@ -551,13 +539,6 @@ def _compute_sampling_variance(question: Question, counted: Floats, noise: Float
     p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / all_rows, 0.0, 1.0)
     variance: Floats = all_rows * p * (1 - p) if question.population else np.zeros_like(p)
     return variance
-
-
-def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, inside: Floats) -> Floats:
-    """Return the sum of squared deviations of values from their group's mean: n times the variance of a value."""
-    inside = sp.csr_matrix(bottom.multiply(middle**2 + inside))
-    n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
-    return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
 
 
 def _compute_ratio(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.answers.cells import compute_row_numbers, find_code_ends
 from privsyn.answers.counted import locate_cells
-from privsyn.answers.question import Question, compute_normal_factor, select_shown_answers
+from privsyn.answers.question import Linear, Question, compute_normal_factor, select_shown_answers
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.unmeasured import compute_distance, group_rows, read_row_codes, select_rows
 from privsyn.base.errors import RequestError
@@ -56,7 +56,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
     linear = question.linear()
     if linear is None:
         return _answer_from_rows(question, column, probabilities)
-    lowest, highest = _compute_ends(question, column, reach)
+    lowest, highest = reach if cells.fine else find_code_ends(question.released.recode[column], *reach)
     order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
     farthest = np.maximum.accumulate(highest[order])  # codes may share values
     axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
@@ -75,21 +75,10 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
     return Quantiles(names, [*probabilities] * len(shown), figures[:, 0], figures[:, 1], figures[:, 2], sources)
 
 
-def _compute_ends(question: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Return the smallest and largest number of each cell code of the column."""
-    if question.cells.fine:
-        return reach
-    least, most = find_code_ends(question.released.recode[column], *reach)
-    return np.where(np.isfinite(least), least, np.nan), np.where(np.isfinite(least), most, np.nan)
-
-
 def _invert(
-    linear: object, up_to: sp.csr_matrix, all_rows: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
+    linear: Linear, up_to: sp.csr_matrix, all_rows: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
 ) -> tuple[float, float, float]:
     """Return the estimate and ends of one quantile; NaN if the rows are not significantly more than 0."""
-    from privsyn.answers.question import Linear
-
-    assert isinstance(linear, Linear)  # noqa: S101 - for the type checker
     against = sp.csr_matrix(up_to - p * all_rows)
     excess = linear.estimate(against)
     error = np.sqrt(np.maximum(linear.covariance(against, against), 0.0))

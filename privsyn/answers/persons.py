@@ -10,11 +10,9 @@ Transitions of linked rows, from the released counts of pairs of rows: shares, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import product
-from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -227,24 +225,23 @@ LEAST = 3.0
 """Standard errors that the number of pairs from a code must reach, so that their shares are known."""
 
 
-@dataclass(frozen=True)
-class TransitionShares:
-    """The share of each second code among pairs with a given first code; one entry a pair of codes.
+class Transition(NamedTuple):
+    """The share of a second code among the pairs with a first code.
 
     ``kind``: the kind of pair of household members; empty for persons.
     """
 
-    kind: list[str]
-    first: list[str]
-    second: list[str]
-    estimate: list[float]
-    error: list[float]
-    low: list[float]
-    high: list[float]
-    source: list[str]
+    kind: str
+    first: str
+    second: str
+    estimate: float
+    error: float
+    low: float
+    high: float
+    source: str
 
 
-def answer_transitions(released: ReleasedCounts, column: str, level: float) -> TransitionShares:
+def answer_transitions(released: ReleasedCounts, column: str, level: float) -> list[Transition]:
     """Return the transitions of a column.  Raises RequestError if none were measured."""
     plan, spec = released.encoding, released.request.spec
     if spec.panel is None:
@@ -264,40 +261,34 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
     codes = build_transition_codes(plan, released.recode, step.rho(released.request))[column]
     counts, sigma = released.find_noisy("measure_transitions", column)
     names = label_codes(plan.get_codec(column), codes)
-    shares = TransitionShares([], [], [], [], [], [], [], [])
-    if spec.panel.household:
-        roles = plan.get_order()[1].labels()
-        tables = counts.reshape(-1, codes.size, codes.size)
-        for kind, table in enumerate(tables):
-            same, role = bool(kind % 2), roles[kind // 2]
-            if (kind // 2 in spec.panel.once and same) or (kind < 2 and not same):
-                continue  # no household can have such a pair
-            words = f"{role} after {role}" if same else f"first {role}, after another role"
-            _add(shares, words, names, table, np.full(table.shape, sigma), level)
-    else:
+    if not spec.panel.household:
         table = counts.reshape(codes.size, codes.size + 1)
         joint = table[:, :-1] + np.diag(table[:, -1])
-        _add(shares, "", names, joint, sigma * np.sqrt(1 + np.eye(codes.size)), level)
-    return shares
+        return list(_iterate_shares("", names, joint, sigma * np.sqrt(1 + np.eye(codes.size)), level))
+    transitions: list[Transition] = []
+    roles = plan.get_order()[1].labels()
+    for kind, table in enumerate(counts.reshape(-1, codes.size, codes.size)):
+        same, role = bool(kind % 2), roles[kind // 2]
+        if (kind // 2 in spec.panel.once and same) or (kind < 2 and not same):
+            continue  # no household can have such a pair
+        words = f"{role} after {role}" if same else f"first {role}, after another role"
+        transitions += _iterate_shares(words, names, table, np.full(table.shape, sigma), level)
+    return transitions
 
 
-def _add(shares: TransitionShares, kind: str, names: list[str], counts: Floats, sigma: Floats, level: float) -> None:
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    for first, (row, noise) in enumerate(zip(counts, sigma, strict=True)):
+def _iterate_shares(kind: str, names: list[str], counts: Floats, sigma: Floats, level: float) -> Iterator[Transition]:
+    z = compute_normal_factor(level)
+    for first, row, noise in zip(names, counts, sigma, strict=False):
         total, spread = float(row.sum()), float(np.sqrt((noise**2).sum()))
-        is_clear = total >= LEAST * spread
-        for second, (count, sigma_of_pair) in enumerate(zip(row, noise, strict=True)):
-            share = count / total if is_clear else float("nan")
+        for second, count, sigma_of_pair in zip(names, row, noise, strict=True):
+            if total < LEAST * spread:
+                yield Transition(kind, first, second, float("nan"), float("nan"), 0.0, 1.0, "not known")
+                continue
+            share = count / total
             variance = ((1 - share) * sigma_of_pair) ** 2 + share**2 * (spread**2 - sigma_of_pair**2)
-            error = float(np.sqrt(variance)) / total if is_clear else float("nan")
-            shares.kind.append(kind)
-            shares.first.append(names[first])
-            shares.second.append(names[second])
-            shares.estimate.append(float(np.clip(share, 0.0, 1.0)) if is_clear else share)
-            shares.error.append(error)
-            shares.low.append(max(share - z * error, 0.0) if is_clear else 0.0)
-            shares.high.append(min(share + z * error, 1.0) if is_clear else 1.0)
-            shares.source.append("measured" if is_clear else "not known")
+            error = float(np.sqrt(variance)) / total
+            low, high = max(share - z * error, 0.0), min(share + z * error, 1.0)
+            yield Transition(kind, first, second, float(np.clip(share, 0.0, 1.0)), error, low, high, "measured")
 
 
 def label_codes(codec: Codec, codes: TransitionCodes) -> list[str]:

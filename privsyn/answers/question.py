@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from privsyn.answers.cells import ColumnCells, EmptySelectionError, check_column, state_rule
+from privsyn.answers.cells import ColumnCells, EmptySelectionError, check_column, mark_pairs, state_rule
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.base.errors import RequestError
@@ -107,15 +107,13 @@ class Question:
 
         With several columns, the rare values that compression left out have no cell.
         """
-        key = ("linear", self.columns)
-        if key not in self.released.cache:
-            self.released.cache[key] = estimate_best_linear(self.released, self.columns)
-        linear: Linear | None = self.released.cache[key]
-        return linear
+        return self.released.remember(
+            ("linear", self.columns), lambda: estimate_best_linear(self.released, self.columns)
+        )
 
     def total(self) -> float:
         """Return the estimated number of private rows, at least 1."""
-        return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
+        return max(float(estimate_single(self.released, ()).cells.sum()), 1.0)
 
 
 def find_measured_question(question: Question, event: Condition | None) -> ReleasedCounts | None:
@@ -158,8 +156,7 @@ def compute_left_out(question: Question, where: Condition | None, z: float) -> f
     """Return an upper bound of the selected rows whose values have no cell, for questions about several columns."""
     most = 0.0
     for column, codes in question.cells.list_left_out(where).items():
-        linear, weights = Question(question.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
-        assert linear is not None  # noqa: S101 - every release measures single columns
+        linear, weights = estimate_single(question.released, (column,)), codes[None, :].astype(np.float64)
         error = float(np.sqrt(max(linear.covariance(weights, weights)[0], 0.0)))
         most += max(float(linear.estimate(weights)[0]), 0.0) + z * error
     return most
@@ -216,7 +213,7 @@ class Linear:
         """Return the variance of each cell: as estimated for ``cells`` unless they are many, else as measured."""
         variance = self.variance.copy()
         if len(cells) <= MOST_SUMS:
-            unit = sp.csr_matrix((np.ones(len(cells)), (np.arange(len(cells)), cells)), (len(cells), len(variance)))
+            unit = mark_pairs(np.arange(len(cells)), cells, (len(cells), len(variance)))
             variance[cells] = np.maximum(self.covariance(unit, unit), 0.0)
         return variance
 
@@ -253,6 +250,13 @@ def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | 
     return None if observations is None else observations.combine()
 
 
+def estimate_single(released: ReleasedCounts, columns: Clique) -> Linear:
+    """Return the best linear estimate of one column, or of the total without any, computed once."""
+    linear = Question(released, (), None, columns).linear()
+    assert linear is not None  # noqa: S101 - every release measures single columns
+    return linear
+
+
 def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
     """Return the measurements of the cells that :func:`estimate_best_linear` estimates; None as there."""
     parts = {kind: _pool_observations(every) for kind, every in _list_noisy_counts(released, columns).items()}
@@ -265,7 +269,12 @@ def list_observations(released: ReleasedCounts, columns: Clique) -> Observations
     for kind in sorted(parts, key=lambda kind: len(kind.columns)):
         z, w = parts[kind]
         if sum(len(v) for v in values) + z.size <= MOST_SUMS:
-            rows.append(_find_summing_observation(released, columns, direct[0].shape, kind))
+            if len(columns) == 1 and kind.columns:
+                recode = released.recode[columns[0]]
+                fine = np.flatnonzero(recode.kept)
+                rows.append(mark_pairs(recode.coarse[fine], fine, (recode.size, direct[0].size)))
+            else:
+                rows.append(build_sums(columns, direct[0].shape, kind.columns))
             values.append(z.ravel())
             noise.append(w.ravel())
     sums = sp.vstack(rows, format="csr") if rows else None
@@ -372,20 +381,13 @@ def _pool_observations(parts: Sequence[Noisy]) -> Noisy:
     return np.sum([z / w for z, w in parts], axis=0) / precision, 1.0 / precision
 
 
-def _find_summing_observation(
-    released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: CountsKind
-) -> sp.csr_matrix:
-    """Return A, the sums that map the cells of ``columns``, of this shape, to the cells of ``kind``."""
-    cells = int(np.prod(shape))
-    if len(columns) == 1 and kind.columns:
-        recode = released.recode[columns[0]]
-        code = np.flatnonzero(recode.kept)
-        return sp.csr_matrix((np.ones(len(code)), (recode.coarse[code], code)), shape=(recode.size, cells))
-    index = np.indices(shape).reshape(len(shape), -1)
-    axes = [columns.index(a) for a in kind.columns]
+def build_sums(columns: Clique, shape: tuple[int, ...], onto: Clique) -> sp.csr_matrix:
+    """Return A, the sums that map the cells of ``columns``, of this shape, to the cells of some of them."""
+    index, cells = np.indices(shape).reshape(len(shape), -1), int(np.prod(shape))
+    axes = [columns.index(a) for a in onto]
     sizes = [shape[axis] for axis in axes]
     target = np.ravel_multi_index([index[axis] for axis in axes], sizes) if axes else np.zeros(cells, dtype=np.int64)
-    return sp.csr_matrix((np.ones(cells), (target, np.arange(cells))), shape=(int(np.prod(sizes)), cells))
+    return mark_pairs(target, np.arange(cells), (int(np.prod(sizes)), cells))
 
 
 def compute_normal_factor(level: float) -> float:

@@ -74,7 +74,7 @@ class Questions:
         """
         from privsyn.answers.counted import answer_in_groups, ask_counts
 
-        subject, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
+        subject, level = f"rows{_describe_rows(by, where)}", _check_level(level)
         return answer_in_groups(self._counts, by, where, subject, ask_counts(self._counts, level, subject, population))
 
     @check_arguments
@@ -94,7 +94,7 @@ class Questions:
         from privsyn.answers.counted import answer_in_groups, ask_shares
 
         groups, released = _list_names(by), self._counts
-        subject = f"share of {what}{_describe_groups(groups)}{_describe_condition(where)}"
+        subject = f"share of {what}{_describe_rows(groups, where)}"
         level = _check_level(level)
         column = what in released.language.types and bool(check_column(released, what))
         if what in groups:
@@ -120,7 +120,7 @@ class Questions:
         from privsyn.answers.question import Question
 
         groups, level = _list_names(by), _check_level(level)
-        subject = f"mean of {column}{_describe_groups(groups)}{_describe_condition(where)}"
+        subject = f"mean of {column}{_describe_rows(groups, where)}"
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             question = Question.of(self._counts, by, where, (column,), population=population)
@@ -148,7 +148,7 @@ class Questions:
         question = Question.of(self._counts, _list_names(by), where, (column,))
         q = answer_quantiles(question, column, wanted, _check_level(level))
         labels = collect_labels(question.by, q.labels)
-        subject = f"quantiles of {column}{_describe_groups(question.by)}{_describe_condition(where)}"
+        subject = f"quantiles of {column}{_describe_rows(question.by, where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, subject)
         table.attrs["words"] += [
@@ -196,12 +196,14 @@ class Questions:
     def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
         """Return the shares of a column's codes in a person's (or member's) next row, by the current row's code."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.persons import answer_transitions
+        from privsyn.answers.persons import Transition, answer_transitions
 
-        t = answer_transitions(self._counts, column, _check_level(level))
-        labels = {"kind of pair": t.kind} if any(t.kind) else {}
-        labels |= {f"{column} of a row": t.first, f"{column} of the next row": t.second}
-        table = answer_table(labels, t.estimate, t.error, t.low, t.high, t.source, f"transitions of {column}")
+        found = answer_transitions(self._counts, column, _check_level(level))
+        t = {name: [getattr(each, name) for each in found] for name in Transition._fields}
+        labels = {"kind of pair": t["kind"]} if any(t["kind"]) else {}
+        labels |= {f"{column} of a row": t["first"], f"{column} of the next row": t["second"]}
+        figures = t["estimate"], t["error"], t["low"], t["high"]
+        table = answer_table(labels, *figures, t["source"], f"transitions of {column}")
         person = self._counts.request.spec.unit.one
         table.attrs["words"].append(f"Shares are of pairs of neighbouring rows; one pair of each {person} is counted.")
         return table
@@ -319,12 +321,8 @@ def _check_level(level: float) -> float:
     return level
 
 
-def _describe_groups(by: Sequence[str]) -> str:
-    return f" by {', '.join(by)}" if by else ""
-
-
-def _describe_condition(where: str | None) -> str:
-    return f" where {where}" if where else ""
+def _describe_rows(by: Sequence[str], where: str | None) -> str:
+    return (f" by {', '.join(by)}" if by else "") + (f" where {where}" if where else "")
 
 
 class ReleaseComparison:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,7 @@ from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.steps.measure_marginals import read_merges
 
 Floats = NDArray[np.float64]
+Value = TypeVar("Value")
 FIELD = "query.release"
 
 
@@ -85,6 +86,13 @@ class ReleasedCounts:
     def of(cls, folder: Path, child_table: str = "") -> ReleasedCounts:
         """Read a released folder.  Raises RequestError if it is not one."""
         return cls(folder, read_manifest(folder), child_table=child_table)
+
+    def remember(self, key: Any, compute: Callable[[], Value]) -> Value:
+        """Return ``compute()``, called once for each ``key``."""
+        if key not in self.cache:
+            self.cache[key] = compute()
+        value: Value = self.cache[key]
+        return value
 
     @cached_property
     def request(self) -> Request:
@@ -241,16 +249,23 @@ class ReleasedCounts:
         """Scored pair -> its noisy distance from independence, pooled over all looks; empty without scores."""
         queries, answers = list[Query](), list[Floats]()
         for file in self._list_files_of(LookKind.SCORES).values():
-            pairs, distances, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+            pairs, distances, sigmas = self._read_queries(file)
             queries += [Query(tuple(pair), 1, 1, sigma) for pair, sigma in zip(pairs, sigmas, strict=True)]
             answers += distances
         return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pool_answers(queries, answers), strict=True)}
 
     def find_noisy(self, look: str, attribute: str) -> tuple[Floats, float]:
         """Return the noisy counts, flat, and their sigma, of a look's query about an attribute."""
-        file = self.noisy_files[look]
-        queries = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+        queries = self._read_queries(self.noisy_files[look])
         return next((y, sigma) for names, y, sigma in zip(*queries, strict=True) if attribute in names)
+
+    def _read_queries(self, file: str) -> tuple[list[list[str]], list[Floats], list[float]]:
+        """Return attributes, answers and sigma of every query of a look."""
+        noisy, receipts = self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet")
+        ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
+        counts = noisy["count"].to_numpy().astype(np.float64)
+        answers = np.split(counts, ends) if receipts.num_rows else []
+        return receipts["attributes"].to_pylist(), list(answers), receipts["sigma"].to_pylist()
 
     @cached_property
     def table(self) -> pa.Table:
@@ -356,8 +371,8 @@ class ReleasedCounts:
         by_step = {}
         for name, file in self.noisy_files.items():
             if steps[name].measures in (LookKind.ONE_WAYS, LookKind.MARGINALS, LookKind.SETS):
-                cliques, answers, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
-                by_step[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
+                queries = zip(*self._read_queries(file), strict=True)
+                by_step[name] = [Counts(tuple(clique), y, sigma) for clique, y, sigma in queries]
         return by_step
 
 
@@ -397,11 +412,6 @@ class CountsOfSet(ReleasedCounts):
     def measured(self) -> dict[str, list[Counts]]:
         """The counts of the release's steps."""
         return self._of[0].measured
-
-    @property
-    def sums_beside(self) -> dict[str, list[Counts]]:
-        """The sums that the release asked after its counts."""
-        return self._of[0].sums_beside
 
     def read(self, name: str) -> pa.Table:
         """Return a table of the release."""
@@ -470,14 +480,6 @@ def _compute_reach(codec: Codec) -> tuple[Floats, Floats] | None:
     bounds = bounds.cast(get_value_type(bounds.type))
     numbers = bounds.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     return numbers, numbers
-
-
-def _flatten(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list[Floats], list[float]]:
-    """Return attributes, answers and sigma of every query."""
-    ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
-    counts = noisy["count"].to_numpy().astype(np.float64)
-    answers = np.split(counts, ends) if receipts.num_rows else []
-    return receipts["attributes"].to_pylist(), list(answers), receipts["sigma"].to_pylist()
 
 
 class MemoryCounts(ReleasedCounts):

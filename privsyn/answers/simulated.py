@@ -51,6 +51,7 @@ SIMULATED_RELEASES = 25
 MOST_BYTES = 1 << 30
 """Replicates that are larger together are not cached, but made anew for every question."""
 
+Ints = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """Called with (replicates done, replicates in total)."""
 
@@ -94,11 +95,8 @@ def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
     options = released.request.spec.mechanism
     if not isinstance(options, PrivSyn) or not options.consistency.shrink:
         return None
-    if "unshrunk" not in released.cache:
-        unshrunk = options.having("consistency", shrink=False)
-        released.cache["unshrunk"] = remake_rows(released, released.measured, unshrunk)
-    rows: pa.Table = released.cache["unshrunk"]
-    return rows
+    unshrunk = options.having("consistency", shrink=False)
+    return released.remember("unshrunk", lambda: remake_rows(released, released.measured, unshrunk))
 
 
 def remake_rows(
@@ -211,17 +209,21 @@ def _count_rungs_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str
     return again
 
 
+def _find_cells(released: ReleasedCounts, attributes: Clique, recode: Recode) -> tuple[Ints, Ints]:
+    """Return the synthetic rows that have a cell of ``attributes``, and their cells, flat; fine codes of one column."""
+    codes = [read_row_codes(released, a) for a in attributes]
+    if len(attributes) == 1:
+        return np.arange(len(codes[0])), codes[0]
+    sizes = [recode[a].size for a in attributes]
+    coarse = [recode[a].coarse[c] for a, c in zip(attributes, codes, strict=True)]
+    rows = np.flatnonzero(np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)]))
+    return rows, np.ravel_multi_index([c[rows] for c in coarse], sizes)
+
+
 def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
     """Return the same counts on the model's rows, with new noise of the same scale."""
-    codes = [read_row_codes(released, column) for column in counts.attributes]
-    if len(codes) == 1:
-        exact = np.bincount(codes[0], minlength=counts.counts.size)
-    else:
-        recode = merge_recode(released.recode, counts)
-        sizes = [recode[a].size for a in counts.attributes]
-        coarse = [recode[a].coarse[c] for a, c in zip(counts.attributes, codes, strict=True)]
-        inside = np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)])
-        exact = np.bincount(np.ravel_multi_index([c[inside] for c in coarse], sizes), minlength=counts.counts.size)
+    _, cells = _find_cells(released, counts.attributes, merge_recode(released.recode, counts))
+    exact = np.bincount(cells, minlength=counts.counts.size)
     return counts._replace(counts=(exact + noise.draw(counts.sigma, exact.size)).astype(np.float64))
 
 
@@ -279,7 +281,8 @@ def simulate_answer(
     names, estimate = figures(released.table.select(list(columns)))
     missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
     nothing = np.full(len(names), np.nan)
-    why = _find_obstacle(released)
+    why = PRIOR_WARNING if released.request.has_prior else ""
+    why = why if released.request.spec.panel is None else LINKED_ROWS_WARNING
     if missing or why:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing, why)
     differences = []
@@ -295,13 +298,6 @@ def simulate_answer(
     error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
-
-
-def _find_obstacle(released: ReleasedCounts) -> str:
-    """Return why the release cannot be simulated; empty if it can."""
-    if released.request.spec.panel is not None:
-        return LINKED_ROWS_WARNING
-    return PRIOR_WARNING if released.request.has_prior else ""
 
 
 def arrange_rows(released: ReleasedCounts, columns: Sequence[str], direction: int) -> pa.Table:
@@ -455,8 +451,6 @@ def _list_columns(
 
 ROUNDS = 20
 
-Ints = NDArray[np.int64]
-
 
 class _WantedCounts(NamedTuple):
     """Target counts for the rows: the rows concerned, the cell of each row, and the counts of all cells."""
@@ -495,10 +489,4 @@ def _build_wanted_counts(released: ReleasedCounts, attributes: Clique) -> _Wante
     linear = estimate_best_linear(released, attributes)
     if linear is None:
         return None
-    counts, codes = np.maximum(linear.cells, 0.0), [read_row_codes(released, a) for a in attributes]
-    if len(attributes) == 1:
-        return _WantedCounts(np.arange(len(codes[0])), codes[0], counts)
-    sizes = released.domain.shape(attributes)
-    coarse = [released.recode[a].coarse[c] for a, c in zip(attributes, codes, strict=True)]
-    rows = np.flatnonzero(np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)]))
-    return _WantedCounts(rows, np.ravel_multi_index([c[rows] for c in coarse], sizes), counts)
+    return _WantedCounts(*_find_cells(released, attributes, released.recode), np.maximum(linear.cells, 0.0))
