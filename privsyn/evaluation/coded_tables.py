@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,8 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.evaluation import MgdSpec
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
@@ -44,6 +46,7 @@ from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.mgd import MgdResult, compute_mgd
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder
 from privsyn.tasks.steps.encode import iterate_kept_batches
@@ -271,24 +274,20 @@ def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTab
     return CodeTable(domain, tuple(columns))
 
 
-def list_mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
-    """Return the public bins' facts for MGD, by column: labels, whether they have an order, and the code of null."""
-    labels = {c.attribute: _find_unlike_columns(c.bin_labels()) for c in encoding.codecs}
-    ordered = {c.attribute: c.values(fine=False) is not None for c in encoding.codecs}
-    return labels, ordered, _list_null_codes(encoding)
+def compare_by_mgd(real: CodeTable, synthetic: CodeTable, spec: MgdSpec, encoding: EncodingPlan) -> MgdResult:
+    """Return MGD's score of two tables of public bins, and its marginals, worst first.
 
-
-def _find_unlike_columns(labels: Sequence[str]) -> list[str]:
-    """Return distinct labels: very close edges can have the same label."""
-    seen = Counter(labels)
-    return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
-
-
-def _list_null_codes(encoding: EncodingPlan) -> dict[str, int]:
-    """Return column -> null bin, for ordered columns; null of a nominal column is a value like any other."""
-    null_codes = {}
+    Raises RequestError for settings that do not fit the columns.
+    """
+    labels, ordered, null_codes = {}, {}, {}
     for codec in encoding.codecs:
-        values = codec.values(fine=False)
-        if values is not None and np.isnan(values[-1]):
-            null_codes[codec.attribute] = len(values) - 1
-    return null_codes
+        name, texts, values = codec.attribute, codec.bin_labels(), codec.values(fine=False)
+        seen = Counter(texts)  # very close edges can have the same label
+        labels[name] = [text if seen[text] == 1 else f"{text} #{i}" for i, text in enumerate(texts)]
+        ordered[name] = values is not None
+        if values is not None and np.isnan(values[-1]):  # null of a nominal column is a value like any other
+            null_codes[name] = len(values) - 1
+    try:
+        return compute_mgd(real, synthetic, spec, labels, ordered, null_codes)
+    except FieldError as error:
+        raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None

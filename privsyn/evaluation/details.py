@@ -69,6 +69,8 @@ SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 MISREAD_BIN = "(misread)"
 """The bin of repaired values, which no synthetic row has."""
 
+Stage = Literal["measured", "consistent", "synthetic", "not selected", "not selected, if independent"]
+
 _TEXTS = 500
 """Largest number of distinct odd values per column that are kept for cures."""
 
@@ -83,7 +85,6 @@ class ReleasedTables:
 
     recode: Recode
     measured: tuple[Marginal, ...]
-    sigmas: tuple[float, ...]
     consistent: tuple[Marginal, ...]
 
     @classmethod
@@ -109,11 +110,9 @@ class ReleasedTables:
 
     def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
         """Return the tables of these columns only; columns that share an attribute (dummies) are left out."""
-        positions = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(
             {a: r for a, r in self.recode.items() if a in columns},
-            tuple(self.measured[i] for i in positions),
-            tuple(self.sigmas[i] for i in positions),
+            tuple(m for m in self.measured if columns >= set(m.attributes)),
             tuple(m for m in self.consistent if columns >= set(m.attributes)),
         )
 
@@ -128,15 +127,10 @@ class ReleasedTables:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
 
         queries, answers = noisy.list_all_measured(tables("receipts"), tables("noisy"))
-        recode = pool_one_ways(
-            first,
-            queries,
-            answers,
-            release.measured.binning,
-        )
+        recode = pool_one_ways(first, queries, answers, release.measured.binning)
         measured = tuple(build_measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
-        return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
+        return cls(recode, measured, consistent)
 
     def recoded(self, real: CodedTable, synthetic: CodedTable) -> tuple[CodeTable, CodeTable]:
         """Return both tables in the compressed domain, with one more code for filtered and misread values."""
@@ -174,9 +168,9 @@ def describe_one_ways(
                 column=name,
                 ordered=codec.values(fine=False) is not None,
                 labels=tuple(codec.bin_labels()),
-                real=_compute_floats(real_shares),
-                synthetic=_compute_floats(synthetic_shares),
-                noise_sd=_compute_floats(sd),
+                real=tuple(real_shares.tolist()),
+                synthetic=tuple(synthetic_shares.tolist()),
+                noise_sd=tuple(sd.tolist()),
                 l1=float(np.abs(real_shares - synthetic_shares).sum()),
                 noise_l1=compute_expected_l1(sd),
                 misread=isinstance(codec, MisreadCodec),
@@ -248,39 +242,16 @@ def list_stages(
 ) -> tuple[StageError, ...]:
     """Return mean errors of the measured marginals after each stage, and of the unmeasured pairs."""
     measured = compute_clique_errors(*coarse, tables.measured, tables.consistent, threads)
-    out = []
+    errors: list[tuple[Stage, Sequence[float] | NDArray[np.float64]]] = []
     if measured:
-        out += [
-            StageError(
-                stage="measured", marginals=len(measured), mean_l1=_compute_mean([e.measured for e in measured])
-            ),
-            StageError(
-                stage="consistent", marginals=len(measured), mean_l1=_compute_mean([e.consistent for e in measured])
-            ),
-            StageError(
-                stage="synthetic", marginals=len(measured), mean_l1=_compute_mean([e.synthetic for e in measured])
-            ),
-        ]
-    unmeasured = [p for p in pairs if not p.measured]
-    if unmeasured:
+        errors.append(("measured", [e.measured for e in measured]))
+        errors.append(("consistent", [e.consistent for e in measured]))
+        errors.append(("synthetic", [e.synthetic for e in measured]))
+    if unmeasured := [p for p in pairs if not p.measured]:
         independent = compute_dependency(real.bins, [(p.a, p.b) for p in unmeasured], threads)
-        out += [
-            StageError(
-                stage="not selected", marginals=len(unmeasured), mean_l1=_compute_mean([p.l1 for p in unmeasured])
-            ),
-            StageError(
-                stage="not selected, if independent", marginals=len(unmeasured), mean_l1=float(independent.mean())
-            ),
-        ]
-    return tuple(out)
-
-
-def _compute_floats(values: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(float(v) for v in values)
-
-
-def _compute_mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
+        errors.append(("not selected", [p.l1 for p in unmeasured]))
+        errors.append(("not selected, if independent", independent))
+    return tuple(StageError(stage=stage, marginals=len(l1), mean_l1=float(np.mean(l1))) for stage, l1 in errors)
 
 
 def _compute_known(value: float) -> float | None:

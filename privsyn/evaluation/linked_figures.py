@@ -66,9 +66,13 @@ def compute_panel_figures(release: EvaluatedRelease, real: Passes, synthetic: Pa
         return list_panel_figures(real_table, other, panel)
 
     of_sample = {(f.name, f.column): f for f in list_figures(sample_persons(real_table))}
-    figures = [
-        _add_sample(figure, of_sample.get((figure.name, figure.column))) for figure in list_figures(synthetic_table)
-    ]
+    figures = []
+    for figure in list_figures(synthetic_table):
+        of_persons = of_sample.get((figure.name, figure.column))
+        if of_persons is not None:
+            update = {"sample": of_persons.synthetic, "sample_distance": of_persons.distance}
+            figure = figure.model_copy(update=update)
+        figures.append(figure)
     return (*figures, *broken)
 
 
@@ -76,12 +80,7 @@ def compare_broken_across(encoding: EncodingPlan, shares: tuple[list[float], lis
     """Yield the figure of each rule across rows; ``shares``: :func:`share_broken` of both tables."""
     if encoding.rules is not None:
         for condition, both in zip(encoding.rules.across, zip(*shares, strict=True), strict=True):
-            yield compare_broken(condition.words, both)
-
-
-def compare_broken(rule: str, shares: Iterable[float]) -> PanelFigure:
-    """Return the figure of a rule, given in words, with the shares of both tables' rows that break it."""
-    return compare_figures(f"{BROKEN}{rule}", "", list(shares))
+            yield compare_figures(f"{BROKEN}{condition.words}", "", list(both))
 
 
 def share_broken(
@@ -132,20 +131,6 @@ def sample_persons(table: PanelTable) -> PanelTable:
     codes = {name: column[rows] for name, column in table.codes.items()}
     values = {name: column[rows] for name, column in table.values.items()}
     return PanelTable(table.person[rows], table.step[rows], codes, table.sizes, values)
-
-
-def _add_sample(figure: PanelFigure, sample_figure: PanelFigure | None) -> PanelFigure:
-    if sample_figure is None:
-        return figure
-    return PanelFigure(
-        name=figure.name,
-        column=figure.column,
-        real=figure.real,
-        synthetic=figure.synthetic,
-        distance=figure.distance,
-        sample=sample_figure.synthetic,
-        sample_distance=sample_figure.distance,
-    )
 
 
 def read_panel_table(
@@ -355,9 +340,8 @@ def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repa
             if broken[0].startswith((f"{OF_RULE}[", f"{OF_RULE}."))
         }
     ):
-        yield compare_broken(
-            words, (repaired.counts[place, words] / n for repaired, n in zip(repairs, rows, strict=True))
-        )
+        shares = [repaired.counts[place, words] / n for repaired, n in zip(repairs, rows, strict=True)]
+        yield compare_figures(f"{BROKEN}{words}", "", shares)
 
 
 def list_table_pair_figures(
@@ -368,7 +352,10 @@ def list_table_pair_figures(
     ``tables``: its real and synthetic rows with the rows above; ``rows_above``: number of rows of the tables above;
     ``spec``: the table pair's spec.
     """
-    counts = [_count_below(table, rows) for table, rows in zip(tables, rows_above, strict=True)]
+    counts = []
+    for table, rows in zip(tables, rows_above, strict=True):
+        below = panels.count_rows_per_person(table)[1:]  # a table without rows has not even a count at 0
+        counts.append(np.append(rows - below.sum(), below))
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
     yield compare_figures(f"{name}: rows per row of {parent}", "", means, panels.compute_l1(*counts))
     panel = spec.panel
@@ -389,12 +376,6 @@ def list_table_pair_figures(
     for figure in list_panel_figures(*tables, panel):
         if figure.column not in panel.constant and figure.name not in left_out:
             yield figure.with_table(name)
-
-
-def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:
-    """Return the number of rows above by their number of rows below, from 0."""
-    counts = panels.count_rows_per_person(table)[1:]  # a table without rows has not even a count at 0
-    return np.append(rows_above - counts.sum(), counts)
 
 
 def _count_pair(table: PanelTable, first: str, second: str) -> NDArray[np.int64]:

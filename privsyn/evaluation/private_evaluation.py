@@ -38,8 +38,6 @@ Result = TypeVar("Result")
 RunStage = Callable[[str, Callable[[], Result]], Result]
 """Runs one named stage of the evaluation; the flow makes it a Prefect task."""
 
-"""The path of a table, or a table in memory."""
-
 REPORT, FIGURES = "report.html", "evaluation.json"
 
 

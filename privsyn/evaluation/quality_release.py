@@ -39,7 +39,7 @@ from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.folder import is_whole, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note
-from privsyn.publish.release_note import Looks, list_looks
+from privsyn.publish.release_note import list_looks
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.storage.store import Store, list_part_files
@@ -195,7 +195,14 @@ def _publish(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: Pu
     """Write the released folder of the figures unless it is already whole."""
     report = _report(run, refs, release, comparison)
     certificate = build_certificate(run, {STEP: refs})
-    note = write_quality_note(report, certificate, list_looks(run.steps), private=run.noise.private)
+    note = render_note(
+        "quality.md.j2",
+        c=certificate,
+        looks=list_looks(run.steps),
+        report=report,
+        private=run.noise.private,
+        unmeasured=(certificate.not_measured or {}).get("columns", ()),
+    )
 
     def build(folder: Path) -> None:
         _write(folder / "figures.json", report)
@@ -277,14 +284,6 @@ def describe_figure(figure: str, columns: int) -> str:
     """
     ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
     return _MEANINGS[figure].format(ranges=ranges)
-
-
-def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
-    """Return Markdown: the subject of the figures, the promise, the figures with their noise, and how to read them."""
-    unmeasured = (certificate.not_measured or {}).get("columns", ())
-    return render_note(
-        "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured
-    )
 
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"

@@ -85,7 +85,8 @@ def list_lines(results: Comparison) -> list[MetricLine]:
     lines = []
     for name, kind in kinds.items():
         cells = {
-            key: _format_cell([_format_value(r, name) for r in runs], note) for key, runs, note in _group_runs(results)
+            key: _format_cell([m.value for r in runs for m in r.metrics if m.name == name], note)
+            for key, runs, note in _group_runs(results)
         }
         every = [m for run in results.runs for m in run.metrics if m.name == name]
         references = {
@@ -111,10 +112,6 @@ def _group_runs(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[
             every = [r for r in results.runs if (r.method, r.epsilon) == (method.name, epsilon)]
             undone = [r.outcome for r in every if r.outcome != "done"]
             yield (method.name, epsilon), results.done(method.name, epsilon), undone[0] if undone else ""
-
-
-def _format_value(run: MethodRun, name: str) -> float | None:
-    return next((m.value for m in run.metrics if m.name == name), None)
 
 
 def _format_cell(values: Sequence[float | None], note: str) -> MetricCell:
@@ -176,14 +173,10 @@ def format_markdown(results: Comparison) -> str:
         f" {results.cells}".rstrip(),
         "",
     ]
+    methods = ["| method | what it does | from |", "|---|---|---|"]
+    methods += [f"| {m.name} | {m.description} | {m.source} |" for m in results.methods]
     notes = [f"\n{sentence}" for sentence in describe_missing(results)]
-    return "\n".join([*head, *list_markdown_methods(results), "", *list_markdown_table(results), *notes, ""])
-
-
-def list_markdown_methods(results: Comparison) -> list[str]:
-    """Return one row a method: what it is and where it is from."""
-    rows = [f"| {m.name} | {m.description} | {m.source} |" for m in results.methods]
-    return ["| method | what it does | from |", "|---|---|---|", *rows]
+    return "\n".join([*head, *methods, "", *list_markdown_table(results), *notes, ""])
 
 
 def list_markdown_table(results: Comparison, only: Sequence[str] | None = None) -> list[str]:

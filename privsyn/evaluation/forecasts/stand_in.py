@@ -38,6 +38,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.metrics.samples import take_rows
 
 DEFAULT_STRENGTH = 0.9
 """Largest correlation of made-up columns."""
@@ -117,8 +118,7 @@ class MadeUpTable(NamedTuple):
 
 def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
     """Return ``rows`` rows drawn from the table with replacement."""
-    drawn = _draw_places(table, rows, seed, stream)
-    return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
+    return take_rows(table, _draw_places(table, rows, seed, stream))
 
 
 def _draw_places(table: CodeTable, rows: int, seed: int, stream: int = 1) -> NDArray[np.int64]:
@@ -281,14 +281,11 @@ class AssumedRows:
         """Yield the rounded expected counts of each clique, like :func:`privsyn.tasks.kernels.counting.count`."""
         for clique in cliques:
             start = time.process_time()
-            chances = [self._get_chances(a, filtered=padded_result) for a in clique]
+            shown = slice(None) if padded_result or not self.padded else slice(-1)
+            chances = [self.chances[attribute][:, shown] for attribute in clique]
             table = np.rint(self.rows * _average(chances)).astype(np.int64)
             self.seconds[0] += time.process_time() - start
             yield table
-
-    def _get_chances(self, attribute: str, *, filtered: bool) -> Floats:
-        chances = self.chances[attribute]
-        return chances if filtered or not self.padded else chances[:, :-1]
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,11 @@ def build_tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     position = {o.column: i for i, o in enumerate(evaluation.one_ways)}
     tables = {f"column-{position[o.column]}": build_one_way_table(o) for o in evaluation.one_ways}
     tables["pairs"] = _build_table(_PAIR_FIELDS, [_build_pair_row(p) for p in list_worst_pairs(evaluation)])
-    tables["diagonal"] = _build_table(_PAIR_FIELDS, [_build_diagonal_row(o) for o in evaluation.one_ways])
+    diagonal = [
+        [o.column, o.column, len(o.labels), _shorten(o.l1), "", None, explain_column(o), None, None, None]
+        for o in evaluation.one_ways
+    ]
+    tables["diagonal"] = _build_table(_PAIR_FIELDS, diagonal)
     tables["sizes"] = _build_table(
         ("ways", "size", "middle", "marginals", "mean_l1"),
         [
@@ -195,25 +199,9 @@ _OVER = {False: "measured marginals", True: "pairs not selected"}
 
 def _build_pair_row(p: Pair) -> list[Any]:
     real, synthetic = p.association_real, p.association_synthetic
-    difference = None if real is None or synthetic is None else _shorten(synthetic - real)
-    measured = "yes" if p.measured else "no"
-    consistent = _shorten(p.consistent_l1)
-    return [
-        p.a,
-        p.b,
-        p.cells,
-        _shorten(p.l1),
-        measured,
-        consistent,
-        p.cause,
-        _shorten(real),
-        _shorten(synthetic),
-        difference,
-    ]
-
-
-def _build_diagonal_row(o: OneWay) -> list[Any]:
-    return [o.column, o.column, len(o.labels), _shorten(o.l1), "", None, explain_column(o), None, None, None]
+    associations = (real, synthetic, None if real is None or synthetic is None else synthetic - real)
+    errors = [_shorten(p.l1), "yes" if p.measured else "no", _shorten(p.consistent_l1)]
+    return [p.a, p.b, p.cells, *errors, p.cause, *map(_shorten, associations)]
 
 
 def _compute_middle(size: SizeError) -> float:
