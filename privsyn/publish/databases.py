@@ -174,10 +174,12 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     columns = {name: _describe(spec.get_published_column(name)) for name in release.ranges}
     comment = f"{source}. {release.promise} {reference}"
     tables = [_read_table(folder, manifest, list_synthetic_names(manifest), f"{start}synthetic", comment, columns)]
+    promise = f"({certificate.epsilon:g}, {certificate.delta:g})-differential privacy for adding or removing "
+    promise += f"{certificate.unit_of_protection}."
     table_of_file = name_counts(name for name in manifest.files if name.startswith("marginals/"))
     for name in sorted(table_of_file):
         about = f"{name}: {words[name]}" if words.get(name) else name
-        of_counts = f"{source}, {about}. Made from the private table with {_state_promise(release)} {reference}"
+        of_counts = f"{source}, {about}. Made from the private table with {promise} {reference}"
         tables.append(_read_table(folder, manifest, [name], start + table_of_file[name], of_counts))
     for table in list_linked_tables(spec):
         file, described = name_linked_file(table), spec.tables[table].columns
@@ -218,11 +220,6 @@ def name_counts(files: Iterable[str]) -> dict[str, str]:
 
 def _describe(column: Any) -> str:
     return add_unmeasured(format_meaning(column), column)
-
-
-def _state_promise(release: DescribedRelease) -> str:
-    c = release.certificate
-    return f"({c.epsilon:g}, {c.delta:g})-differential privacy for adding or removing {c.unit_of_protection}."
 
 
 def _read_table(

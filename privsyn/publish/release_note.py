@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.certificate import Certificate, explain_missing_relations
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import LookDescription, ReleaseStep, Step, release_steps
 from privsyn.pipelines.budget import share_trends
@@ -65,7 +64,10 @@ def release_note(
     ``pairs``: the measured pairs of columns, the strongest first; ``unmeasured``: those that were only scored.
     """
     request, spec = plan.request, plan.request.spec
-    ranges, table, trends = list_ranges(request), name_table(spec, rows), bool(share_trends(request))
+    ranges, trends = list_ranges(request), bool(share_trends(request))
+    one_file = len(plan_shards(rows, spec.mechanism.synthesis)) == 1
+    table = "synthetic.parquet" if one_file else "synthetic/part-*.parquet"
+    counts_first = sorted(plan.steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
     return render_note(
         "release.md.j2",
         c=certificate,
@@ -90,7 +92,7 @@ def release_note(
         pairs=pairs,
         possible_pairs=comb(len(plan.domain.attributes) - len(list_counted_alone(request.encoding.binning)), 2),
         unmeasured=unmeasured,
-        files=[file for step in _sort_counts_first(plan.steps) for file in step.published.values() if file.words],
+        files=[file for step in counts_first for file in step.published.values() if file.words],
         limits=list(dict.fromkeys(step.limit for step in plan.steps if step.limit)),  # table pairs repeat steps
         prior_promise=PRIOR_PROMISE,
         totals_promise=TOTALS_PROMISE,
@@ -100,10 +102,6 @@ def release_note(
     )
 
 
-def _sort_counts_first(steps: Sequence[Step]) -> list[Step]:
-    return sorted(steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
-
-
 Looks = Mapping[str, LookDescription]
 """Release step -> the facts of its look."""
 
@@ -111,11 +109,6 @@ Looks = Mapping[str, LookDescription]
 def list_looks(steps: Iterable[Step]) -> Looks:
     """Return the looks at the private table of these steps, by the step's name."""
     return {step.name: step.look for step in release_steps(steps)}
-
-
-def name_table(spec: ReleaseSpec, rows: int) -> str:
-    """Return where a synthetic table of so many rows lies in its released folder: a file, or all files of a pattern."""
-    return "synthetic.parquet" if len(plan_shards(rows, spec.mechanism.synthesis)) == 1 else "synthetic/part-*.parquet"
 
 
 class RelatedPair(NamedTuple):

@@ -222,16 +222,12 @@ def describe_domain(release: DescribedRelease) -> str:
     names = list(release.ranges)
     shown = ", ".join(names[:NAMED_COLUMNS])
     more = f" and {len(names) - NAMED_COLUMNS:,} more" if len(names) > NAMED_COLUMNS else ""
+    unread = ", ".join(release.spec.unmeasured_columns)
+    unread = f" Not looked at, and drawn at random from the request alone: {unread}." if unread else ""
     return (
         f"Tables of any number of records with {len(names):,} column{'' if len(names) == 1 else 's'} ({shown}{more}), "
-        f"each with the domain that the public request states (manifest.json).{_describe_unread(release)}"
+        f"each with the domain that the public request states (manifest.json).{unread}"
     )
-
-
-def _describe_unread(release: DescribedRelease) -> str:
-    """Return a sentence on the columns that no look asks about; empty if there are none."""
-    names = ", ".join(release.spec.unmeasured_columns)
-    return f" Not looked at, and drawn at random from the request alone: {names}." if names else ""
 
 
 def describe_preprocessing(release: DescribedRelease) -> str:
