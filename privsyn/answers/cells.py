@@ -311,11 +311,7 @@ def _evaluate_in_fine_codes(released: ReleasedCounts, condition: Condition) -> T
 
 
 def _mark_possible(parts: Floats, truth: Truth) -> Floats:
-    """Return the parts of cells, never 0 where a condition may hold and never 1 where it may fail.
-
-    ``parts``: from sampled values, which seldom hit rare values; ``truth``: the condition's possible values in each
-    cell.
-    """
+    """Return the parts from sampled values, never 0 where a condition may hold and never 1 where it may fail."""
     may_not = truth.false | truth.unknown
     return _mark_cut(parts, ((parts <= 0) & truth.true) | ((parts >= 1) & may_not))
 

@@ -277,10 +277,7 @@ def _count(
     rows_without_cell: float,
     z: float,
 ) -> _Counted:
-    """Return the counts of ``answers``, for a condition that selects ``selected_part`` of each cell.
-
-    The interval reaches from the cells that the condition surely selects to all cells that it may select.
-    """
+    """Return the counts of ``answers``; an interval reaches from surely selected cells to all that may be selected."""
     weights = sp.csr_matrix(answers.multiply(selected_part))
     estimate, doubt = linear.estimate(weights), _cut(answers, selected_part, linear) + rows_without_cell / 2
     noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
@@ -359,10 +356,9 @@ def _answer_shares(question: Question, event: Condition, level: float) -> Estima
 
 
 def _bound_shares(share: Floats, error: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return shares with intervals in 0..1.
+    """Return shares with intervals in 0..1; one with an unknown end, or with the interval 0..1, has no standard error.
 
-    An unknown end becomes 0 or 1 (such as the upper end if the denominator may be 0).  Such a share has no standard
-    error, nor has a share whose interval is 0..1.  Everything is unknown if both ends or the share are.
+    Everything is unknown if both ends or the share are.
     """
     unknown = np.isnan(share) | (np.isnan(low) & np.isnan(high))
     error = np.where(unknown | np.isnan(low) | np.isnan(high) | ((low <= 0) & (high >= 1)), np.nan, error)
@@ -521,10 +517,7 @@ def compute_placement(cells: Floats, weights: sp.csr_matrix, half_widths: Floats
 
 
 def _split_null(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
-    """Return the standard deviation of a sum of values due to cells that mix nulls and numbers.
-
-    Twice it covers everything from no number to all numbers.
-    """
+    """Return half the largest error of a sum of values due to cells that mix nulls and numbers."""
     mixed = np.where((present > 0) & (present < 1), np.maximum(present, 1 - present) / 2, 0.0)
     cells = sp.coo_matrix(answers.multiply(mixed * np.maximum(linear.cells, 0.0)))
     apart = cells.data * np.abs(np.nan_to_num(middle)[cells.col] - mean[cells.row])
@@ -574,11 +567,7 @@ def _name_source(placement_error: Floats) -> str:
 
 
 def _cut(answers: sp.csr_matrix, selected_part: Floats, linear: Linear) -> Floats:
-    """Return the standard deviation of a count due to the cells that a condition cuts.
-
-    Twice it covers everything from no row to all rows of each, possibly more than the measured count because of its
-    noise.
-    """
+    """Return half the largest error of a count due to the cells that a condition cuts, and to their noise."""
     is_outside = (selected_part <= 0) | (selected_part >= 1)
     spread = np.where(is_outside, 0.0, np.maximum(selected_part, 1 - selected_part) / 2)
     noise = np.asarray(answers @ (spread**2 * linear.bound_variance(np.flatnonzero(~is_outside)))).ravel()

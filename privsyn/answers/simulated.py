@@ -173,11 +173,7 @@ def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) ->
 
 
 def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise) -> dict[str, list[NDArray[np.int64]]]:
-    """Return the sums of every trend look and every counting step, on the model's rows with new noise.
-
-    The noise has the same scale.  Scores of codes follow from the one-ways of ``recode``.  Most counting steps ask no
-    sums.
-    """
+    """Return the sums of every trend look and counting step on the model's rows, with new noise of the same scale."""
     first_sums = {name: len(counts) for name, counts in released.measured.items()}
     sums: dict[str, list[NDArray[np.int64]]] = {}
     for name, first in {**dict.fromkeys(released.trend_files, 0), **first_sums}.items():
@@ -410,10 +406,7 @@ def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> f
 
 
 def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the column before ``~`` and the columns after it; unusual names stand in backticks or quotation marks.
-
-    Raises RequestError.
-    """
+    """Return the column before ``~`` and the columns after it; unusual names stand in backticks or quotation marks."""
     try:
         target, terms = split_formula(formula, only_names=True)
     except FieldError as error:
@@ -452,41 +445,24 @@ def _list_columns(
 ROUNDS = 20
 
 
-class _WantedCounts(NamedTuple):
-    """Target counts for the rows: the rows concerned, the cell of each row, and the counts of all cells."""
-
-    rows: Ints
-    cells: Ints
-    counts: Floats
-
-
 def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
     """Return synthetic rows, dropped and repeated to match the counts of ``columns`` and of their measured pairs.
 
     A cell without rows stays empty.  If no row would be left, all rows stay.  A function of the released folder.
     """
     attributes = [a for a in released.attributes if a in released.language.list_attributes(tuple(columns))]
-    sets = [*((a,) for a in attributes), *combinations(attributes, 2)]
-    every = [
-        wanted_counts
-        for wanted_counts in (_build_wanted_counts(released, attributes) for attributes in sets)
-        if wanted_counts is not None
-    ]
+    every = []
+    for some in (*((a,) for a in attributes), *combinations(attributes, 2)):
+        linear = estimate_best_linear(released, some)
+        if linear is not None:  # measured
+            every.append((*_find_cells(released, some, released.recode), np.maximum(linear.cells, 0.0)))
     weights = np.ones(released.table.num_rows)
     for _ in range(ROUNDS):
-        for wanted in every:
-            have = np.bincount(wanted.cells, weights[wanted.rows], minlength=len(wanted.counts))
-            factor = np.where(have > 0, wanted.counts / np.where(have > 0, have, 1.0), 1.0)
-            weights[wanted.rows] *= factor[wanted.cells]
+        for rows, cells, counts in every:
+            have = np.bincount(cells, weights[rows], minlength=len(counts))
+            factor = np.where(have > 0, counts / np.where(have > 0, have, 1.0), 1.0)
+            weights[rows] *= factor[cells]
     if weights.sum() < 1:
         return released.table
     ends = np.floor(np.cumsum(weights) + 0.5).astype(np.int64)
     return released.table.take(pa.array(np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0))))
-
-
-def _build_wanted_counts(released: ReleasedCounts, attributes: Clique) -> _WantedCounts | None:
-    """Return the best linear counts of one column or a pair, cut at 0; None for an unmeasured pair."""
-    linear = estimate_best_linear(released, attributes)
-    if linear is None:
-        return None
-    return _WantedCounts(*_find_cells(released, attributes, released.recode), np.maximum(linear.cells, 0.0))

@@ -36,10 +36,7 @@ MOST_VALUES = 1 << 21
 
 @dataclass
 class _Values:
-    """Statistics of one column of one table: exact sums, thinned values, and counts of exact values.
-
-    Sums are centred at ``origin``, a public value of the column, so that large numbers keep their precision.
-    """
+    """Exact sums, centred at a public value, thinned values, and counts of exact values, of one column of one table."""
 
     origin: float
     exact: Floats

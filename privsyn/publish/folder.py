@@ -273,10 +273,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _matches_request(folder: Path, request: Request) -> bool:
-    """Return whether the manifest of a folder has the request's current public spec.
-
-    An earlier run of the same request may have had other formats, ``about`` and descriptions.
-    """
+    """Return whether a folder's manifest has the request's public spec; formats and descriptions may differ."""
     manifest = read_manifest_if_readable(folder)
     try:
         return manifest is not None and request_of(manifest).public() == request.spec.public()

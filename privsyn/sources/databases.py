@@ -143,10 +143,7 @@ class PostgresReader(_DatabaseReader):
         self._moments = {f.name for f in self.schema if is_moment(f.type)}
 
     def _find_texts(self, stored: pa.Schema) -> frozenset[str]:
-        """Return the columns to read as text: enumerations, identifiers and text types of extensions.
-
-        Also ``char(n)`` columns: as text they lose their meaningless padding.
-        """
+        """Return the columns to read as text, such as enumerations; padded ``char(n)`` columns lose their padding."""
         sql = "SELECT typname::text, oid::text FROM pg_type WHERE typcategory IN ('E', 'S') OR typname = 'uuid'"
         names = self._fetch(sql)
         wanted = {*names.column(0).to_pylist(), *(f"unnamed<oid:{oid}>" for oid in names.column(1).to_pylist())}

@@ -358,10 +358,7 @@ def _get_declared_type(column: pd.Series) -> pa.DataType | None:
 
 
 def _to_one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
-    """Return the column as one valid array without a dictionary or views, null for text that is not UTF-8.
-
-    Raises RequestError if its buffers are not valid.
-    """
+    """Return the column as one valid array without a dictionary or views, null for text that is not UTF-8."""
     with suppress(pa.ArrowException, IndexError, ValueError):
         chunks = []
         for chunk in column.chunks:

@@ -133,10 +133,7 @@ class _Cells:
 
 
 def _lay_out_rows(columns: Sequence[pa.Array]) -> tuple[list[int], memoryview]:
-    """Return the offsets of the rows' bytes, ending with the total, and the bytes of all rows.
-
-    A row has a fixed number of bytes for each cell, then the texts in the order of their columns.
-    """
+    """Return the offsets of the rows, and their bytes: a fixed number for each cell, then the texts."""
     rows = len(columns[0])
     cells, texts = np.empty((rows, len(columns)), _CELL), []
     for number, column in enumerate(columns):
@@ -315,10 +312,7 @@ def _format_number(value: Decimal) -> str:
 
 
 def _format_moment(text: str, *, compact: bool) -> str | None:
-    """Return a date, moment or time of day in any common spelling; None for other text.
-
-    Day, month and the year's last two digits are sorted, since spellings differ in their order.
-    """
+    """Return a date, moment or time of day in any common spelling, its parts sorted; None for other text."""
     match = _MOMENT.fullmatch(text) or (_COMPACT.fullmatch(text) if compact else None)
     if match is None:
         clock = _TIME_OF_DAY.fullmatch(text)

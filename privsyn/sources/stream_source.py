@@ -97,10 +97,7 @@ def name_place(place: str | Path) -> str:
 
 @dataclass
 class _Snapshot:
-    """The open reader, and the digest of the first whole pass.
-
-    ``key``: the key of the digests; random until a fingerprint is asked for, which needs the private root's key.
-    """
+    """The open reader, the digest of the first whole pass, and its key, random until a fingerprint is asked for."""
 
     reader: Reader | None = None
     first: RowDigest | None = None

@@ -296,10 +296,7 @@ def find_cheapest_moves(
 
 
 def _compute_supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
-    """Return each bin's supply (> 0) or demand (< 0), and what it may give and take at no cost, in record units.
-
-    A bin never gives more than its component lacks, nor takes more than its component has in excess.
-    """
+    """Return each bin's supply (> 0) or demand (< 0), and what it may give and take at no cost, in record units."""
     p, q = check_integers(synthetic) * scale.records, check_integers(real) * scale.records
     high, low = q + scale.tolerance, np.maximum(q - scale.tolerance, 0)
     excess = np.where(p > high, p - high, np.where(p < low, p - low, 0))

@@ -136,11 +136,7 @@ def _list_levels(target: ComparedMarginal, trees: Mapping[str, Hierarchy]) -> di
 def _build_axes(
     target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool], levels: Mapping[str, int]
 ) -> list[Axis]:
-    """Return the marginal's attributes at their levels, with their weights or the default weights.
-
-    By default, unordered attributes have infinite weight, and the others equal shares; an attribute at its root has one
-    value and takes no share.
-    """
+    """Return the attributes at their levels; by default, unordered ones have infinite weight, others equal shares."""
     sharing = [a for a in target.attributes if ordered[a] and levels[a]]
     default = {a: 1 / len(sharing) if a in sharing else inf for a in target.attributes}
     weights = {a: inf if isinstance(w, str) else w for a, w in target.weights.items()} or default

@@ -738,10 +738,7 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
 
 
 def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) -> float:
-    """Return the error of the mean of synthetic bins, in standard deviations of the real bins.
-
-    0 if all real rows are in one bin, or if either table has no value.
-    """
+    """Return the error of the mean of synthetic bins, in standard deviations of the real bins; 0 if it is unknown."""
     middles = codec.values(fine=False)
     if middles is None:
         return 0.0

@@ -47,6 +47,8 @@ CATEGORY_SKEW = 2.0
 """The i-th largest made-up category has a share proportional to 1 / i^CATEGORY_SKEW."""
 
 Floats = NDArray[np.float64]
+Rows = tuple[CodeTable, pa.Table]
+"""Public rows, in fine codes and as stored."""
 
 PLACES = 24
 """Number of equally likely values of the latent variable, over which joint counts are averaged."""
@@ -87,16 +89,15 @@ class MadeUpTable(NamedTuple):
             raise RequestError(problem, "Choose one of them", "forecast.earlier")
         encoding, prior = request.encoding, request.prior
         if earlier is not None or public is not None:
-            kind = "earlier release" if earlier is not None else "public table"
             if earlier is not None:
-                source = read_release_rows(earlier, encoding, request.spec, table)
+                codes, stored = read_release_rows(earlier, encoding, request.spec, table)
             else:
-                source = read_public_rows(public or "", encoding, request.spec)
+                codes, stored = read_public_rows(public or "", encoding, request.spec)
             return cls(
-                lambda seed: resample_rows(source.codes, rows, seed),
+                lambda seed: resample_rows(codes, rows, seed),
                 lambda seed: None,
-                f"rows like the {kind}",
-                stored=lambda seed: source.stored.take(_draw_places(source.codes, rows, seed)),
+                f"rows like the {'earlier release' if earlier is not None else 'public table'}",
+                stored=lambda seed: stored.take(_draw_places(codes, rows, seed)),
             )
         if prior is not None:
             if strength is not None:
@@ -125,14 +126,7 @@ def _draw_places(table: CodeTable, rows: int, seed: int, stream: int = 1) -> NDA
     return np.random.default_rng([seed, stream]).integers(0, table.rows, rows)
 
 
-class PublicRows(NamedTuple):
-    """Public rows, in fine codes and as stored."""
-
-    codes: CodeTable
-    stored: pa.Table
-
-
-def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str = "") -> PublicRows:
+def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str) -> Rows:
     """Return the synthetic rows of a released folder; rows of a further ``table`` come with the rows above.
 
     Raises RequestError if it is not a release or has other columns.
@@ -160,7 +154,7 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
     return _read_opened(open_table(rows, encoding, spec, field), field)
 
 
-def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> PublicRows:
+def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> Rows:
     """Return the rows of a public table.
 
     Raises RequestError if it does not fit the spec, and for the spec's own table, which is private.
@@ -174,11 +168,11 @@ def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpe
     return _read_opened(open_table(str(path), encoding, spec, "forecast.public"), "forecast.public")
 
 
-def _read_opened(opened: OpenTable, field: str) -> PublicRows:
+def _read_opened(opened: OpenTable, field: str) -> Rows:
     codes = opened.read().fine
     if not codes.rows:
         raise RequestError("has no rows", "Name a table with rows", field)
-    return PublicRows(codes, pa.Table.from_batches(opened.batches()))
+    return codes, pa.Table.from_batches(opened.batches())
 
 
 def list_nullable(spec: ReleaseSpec) -> tuple[str, ...]:
