@@ -111,11 +111,9 @@ class ColumnCells:
                 return AnswerLevels(codec.codec.bin_labels(), codec.code_alone)
             return AnswerLevels(codec.bin_labels(), codec.groups)
         joint = build_coarse_levels(self.released, column)
-        return (
-            joint
-            if not self.fine
-            else AnswerLevels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
-        )
+        if not self.fine:
+            return joint
+        return AnswerLevels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
 
     def spread(self, column: str, fine_values: Floats) -> Floats:
         """Return the mean of a figure of fine codes in each cell, weighted by the fine codes' known shares."""
@@ -259,6 +257,12 @@ class ColumnCells:
         return codes_by_column
 
 
+def sum_to_coarse(recode: AttributeRecode) -> sp.csr_matrix:
+    """Return the sums that map counts of fine codes to counts of coarse codes."""
+    fine = np.flatnonzero(recode.kept)
+    return mark_pairs(recode.coarse[fine], fine, (recode.size, len(recode.coarse)))
+
+
 def mark_pairs(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> sp.csr_matrix:
     """Return a matrix of this shape: 1 at these pairs of a row and a column, else 0."""
     return sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
@@ -273,10 +277,8 @@ def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: Answe
 def split_by_level(cells: ColumnCells, column: str) -> list[tuple[str, Condition]]:
     """Return the levels of a column: label and condition."""
     levels, codec = cells.levels(column), cells.released.codecs[column]
-    level_by_fine_code = (
-        levels.level_by_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)
-    )
-    return [(label, AtLevel(codec, np.flatnonzero(level_by_fine_code == i))) for i, label in enumerate(levels.labels)]
+    level_of = levels.level_by_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)
+    return [(label, AtLevel(codec, np.flatnonzero(level_of == i))) for i, label in enumerate(levels.labels)]
 
 
 def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
@@ -322,7 +324,6 @@ def _mark_cut(parts: Floats, cut: NDArray[np.bool_]) -> Floats:
 
 
 def _is_interval(released: ReleasedCounts, attribute: str) -> bool:
-    """Return whether codes of an attribute stand for intervals."""
     return released.reach.get(attribute) is not None and bool(released.codecs[attribute].in_order)
 
 
@@ -408,10 +409,8 @@ def compute_values(name: str, codec: Codec, language: Language, values: Values) 
         return match_all_rows(values[name])
     book = language.book
     measured = {column: match_all_rows(values[column]) for column in book.find_measured_columns((name,))}
-    texts = pa.array(list(book.vocabulary), pa.string())
-    return convert_to_array(
-        book.read_table(measured)(name), codec.ranges()[name].type, texts, len(next(iter(measured.values())))
-    )
+    texts, rows = pa.array(list(book.vocabulary), pa.string()), len(next(iter(measured.values())))
+    return convert_to_array(book.read_table(measured)(name), codec.ranges()[name].type, texts, rows)
 
 
 @dataclass(frozen=True)
@@ -432,7 +431,6 @@ class ComputedLevel(Condition):
         return self._is_of_level(compute_values(self.codec.attribute, self.codec, self.language, values))
 
     def _is_of_level(self, values: pa.Array) -> Bools:
-        """Return which values of the column are in the level."""
         codes = self.codec.encode({self.codec.attribute: values})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
 

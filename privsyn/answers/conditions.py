@@ -133,9 +133,7 @@ class AllOf(Condition):
             touching = [g for g in groups if g[0] & columns]
             merged = (columns.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
             groups = [g for g in groups if g not in touching] + [merged]
-        return [
-            conditions[0] if len(conditions) == 1 else TiedConditions(tuple(conditions)) for _, conditions in groups
-        ]
+        return [tied[0] if len(tied) == 1 else TiedConditions(tuple(tied)) for _, tied in groups]
 
 
 class TiedConditions(AllOf):
@@ -168,9 +166,8 @@ class AtLevel(Condition):
         codes_column = values.get(name_codes_attribute(self.codec.attribute))
         if codes_column is not None:
             return np.isin(match_all_rows(codes_column).to_numpy(), self.codes)
-        return np.isin(
-            self.codec.encode({name: match_all_rows(values[name]) for name in self.codec.sources})[0], self.codes
-        )
+        columns = {name: match_all_rows(values[name]) for name in self.codec.sources}
+        return np.isin(self.codec.encode(columns)[0], self.codes)
 
 
 @dataclass(frozen=True)
@@ -286,7 +283,6 @@ def make_unknown_column_error(name: str, field: str) -> RequestError:
 
 
 def _iterate_unjoined(node: Node) -> Iterator[Node]:
-    """Yield the parts of a condition that contain no ``and``, ``or`` or ``not``."""
     if node.op not in ("and", "or", "not"):
         yield node
         return

@@ -173,7 +173,6 @@ class ValueCells(ColumnCells):
         ).combine()
 
     def _hold(self, condition: Condition, numbers: Floats) -> NDArray[np.bool_]:
-        """Return which of these numbers of the column the condition selects."""
         (column,) = self.columns
         return condition.holds({column: as_released(numbers, self._split.codec.ranges()[column].type)})
 
@@ -288,9 +287,8 @@ def _count(
         # no count is below 0, so clipping keeps the coverage
         ends.append((np.maximum(linear.estimate(cells), 0.0), z * deviation))
     (least, below), (most, above) = ends
-    return _Counted(
-        estimate, np.sqrt(noise + sampling), np.maximum(least - below, 0.0), most + above + rows_without_cell, doubt
-    )
+    low, high = np.maximum(least - below, 0.0), most + above + rows_without_cell
+    return _Counted(estimate, np.sqrt(noise + sampling), low, high, doubt)
 
 
 def _select_cells(answers: sp.csr_matrix, chosen: Bools) -> sp.csr_matrix:
@@ -385,9 +383,8 @@ def _divide(
     doubt = np.hypot(doubt, sampling)
     share, error = _compute_ratio(linear, top, bottom, doubt, z)[:2]
     fewest, most = (_select_cells(answers, chosen) for chosen in (part_of_event >= 1, part_of_event > 0))
-    of_many, of_few = (
-        _select_cells(answers, chosen) for chosen in (selected_part > 0, (selected_part >= 1) | (part_of_event > 0))
-    )
+    of_many = _select_cells(answers, selected_part > 0)
+    of_few = _select_cells(answers, (selected_part >= 1) | (part_of_event > 0))
     low = _compute_ratio(linear, fewest, of_many, sampling, z, is_share=True)[2]
     high = _compute_ratio(linear, most, of_few, sampling, z, is_share=True, added_rows=rows_without_cell)[3]
     return _Counted(share, error, low, high, doubt)
@@ -463,9 +460,7 @@ def _list_number_cells(question: Question, column: str) -> tuple[CellPlaces, tup
         middle, half, present = locate_computed_columns(question.cells, column)
         places = CellPlaces(middle, half, half, half**2 / 3, present)
         return places, (float(np.min(middle - half)), float(np.max(middle + half)))
-    reach = question.released.reach[column]
-    if reach is None:
-        raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+    reach = question.released.find_reach(column)
     return locate_cells(question.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
 
 
@@ -475,7 +470,7 @@ def locate_cells(cells: ColumnCells, column: str) -> CellPlaces:
     In a coarse code they are as the released shares of its fine codes say, give or take the noise of their counts.
     """
     released = cells.released
-    lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
+    lowest, highest = released.find_reach(column)
     present = np.isfinite(lowest).astype(np.float64)
     centres, halves = (lowest + highest) / 2, (highest - lowest) / 2
     middle = cells.spread(column, centres)
@@ -497,9 +492,8 @@ def _compute_middle_variance(recode: AttributeRecode, centres: Floats, middle: F
     """Return the variance of each code's mean number due to the noise of its fine counts, shape (codes,)."""
     counted = np.flatnonzero(recode.kept & np.isfinite(centres))
     code = recode.coarse[counted]
-    noise = np.bincount(
-        code, weights=(centres[counted] - middle[code]) ** 2 * recode.variance[counted], minlength=recode.size
-    )
+    variance = (centres[counted] - middle[code]) ** 2 * recode.variance[counted]
+    noise = np.bincount(code, weights=variance, minlength=recode.size)
     rows = np.bincount(code, weights=recode.estimate[counted], minlength=recode.size)
     return noise / np.maximum(rows**2, recode.noise)
 
@@ -548,18 +542,14 @@ def _compute_ratio(
 
     ``is_share``: the top is part of the bottom, so it is clipped to 0..bottom; ``added_rows``: rows added to the top.
     """
-    covariances = (
-        linear.covariance(top, top) + placement_error**2,
-        linear.covariance(top, bottom),
-        linear.covariance(bottom, bottom),
-    )
+    variance, joint, of_rows = (linear.covariance(*pair) for pair in ((top, top), (top, bottom), (bottom, bottom)))
+    covariances = variance + placement_error**2, joint, of_rows
     above, below = linear.estimate(top), linear.estimate(bottom)
     interval = compute_ratio(above, below, covariances, z)
     if not is_share:
         return interval
-    return *interval[:2], *compute_ratio(
-        np.clip(above + added_rows, 0.0, np.maximum(below, 0.0)), below, covariances, z
-    )[2:]
+    clipped = np.clip(above + added_rows, 0.0, np.maximum(below, 0.0))
+    return *interval[:2], *compute_ratio(clipped, below, covariances, z)[2:]
 
 
 def _name_source(placement_error: Floats) -> str:
@@ -669,10 +659,8 @@ def build_answer_table(question: Question, estimates: Estimates, subject: str) -
     """Return the table of answers to a question, with the notes on them."""
     sources = np.where(np.isnan(estimates.low), "not known", estimates.source)
     table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), subject)
-    table.attrs["words"] += [
-        *describe_known_totals(question.released, question.columns),
-        *describe_kept_rows(question.released),
-    ]
+    table.attrs["words"] += describe_known_totals(question.released, question.columns)
+    table.attrs["words"] += describe_kept_rows(question.released)
     if question.population:
         table.attrs["words"] = [POPULATION_NOTE if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
     return table

@@ -47,9 +47,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         raise RequestError(problem, "Name probabilities such as 0.1, 0.5, 0.9", "query.probabilities")
     if column not in question.released.columns:
         return _answer_from_rows(question, column, probabilities)
-    reach = question.released.reach[column]
-    if reach is None:
-        raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+    reach = question.released.find_reach(column)
     part = cells.fractions(question.where)
     labels, answers = cells.indicators(question.by)
     weights, shown = select_shown_answers(answers, part)
@@ -103,7 +101,7 @@ def _answer_from_rows(question: Question, column: str, probabilities: Sequence[f
     _, shown = select_shown_answers(answers, question.cells.fractions(question.where))
     labels = [every[i] for i in shown]
     if column in question.released.columns:
-        lowest, highest = question.released.reach[column] or (np.zeros(0), np.zeros(0))
+        lowest, highest = question.released.find_reach(column)
         values = ((lowest + highest) / 2)[read_row_codes(question.released, column)]
     else:
         values = compute_row_numbers(question.released, column)
@@ -115,9 +113,8 @@ def _answer_from_rows(question: Question, column: str, probabilities: Sequence[f
         quantiles += [float(np.quantile(group_values, p)) if len(group_values) else np.nan for p in probabilities]
     nothing = np.full(len(quantiles), np.nan)
     names = [label for label in labels for _ in probabilities]
-    return Quantiles(
-        names, [*probabilities] * len(labels), np.array(quantiles), nothing, nothing, ["not known"] * len(quantiles)
-    )
+    sources = ["not known"] * len(quantiles)
+    return Quantiles(names, [*probabilities] * len(labels), np.array(quantiles), nothing, nothing, sources)
 
 
 class Correlation(NamedTuple):
@@ -166,11 +163,8 @@ def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: floa
     slope = (du * dv / scale - r / 2 * ((du**2 + inside_u) / var_u + (dv**2 + inside_v) / var_v)) / rows
     slope = slope * there_u * there_v
     positive = np.maximum(counts, 0.0)
-    doubt = (
-        np.sqrt((positive**2) @ ((half_u * dv) ** 2 + (half_v * du) ** 2 + (half_u * half_v) ** 2 / 3) / 3)
-        / rows
-        / scale
-    )
+    reach = (half_u * dv) ** 2 + (half_v * du) ** 2 + (half_u * half_v) ** 2 / 3
+    doubt = np.sqrt(positive**2 @ reach / 3) / rows / scale
     error = float(np.sqrt(max(linear.covariance(slope[None, :], slope[None, :])[0], 0.0) + doubt**2))
     low, high = max(r - z * error, -1.0), min(r + z * error, 1.0)
     return Correlation(*pair, r, error, low, high, "implied" if half_u.any() or half_v.any() else "measured")
@@ -182,10 +176,10 @@ def _answer_undefined(pair: tuple[str, str]) -> Correlation:
 
 def _answer_unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
     """Return a bound from the distance D to independence: |cov| <= D / n times a quarter of both ranges."""
-    codes, figures = [read_row_codes(released, c) for c in pair], []
-    for column, code in zip(pair, codes, strict=True):
-        lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
-        figures.append(((lowest + highest) / 2)[code])
+    figures = []
+    for column in pair:
+        lowest, highest = released.find_reach(column)
+        figures.append(((lowest + highest) / 2)[read_row_codes(released, column)])
     present = np.isfinite(figures[0]) & np.isfinite(figures[1])
     u, v = figures[0][present], figures[1][present]
     spread = float(np.std(u) * np.std(v)) if present.any() else 0.0

@@ -88,7 +88,6 @@ def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> S
 def _answer_measured(
     released: ReleasedCounts, event: AtLevel, by: Sequence[str], level: float, subject: str, *, share: bool
 ) -> pd.DataFrame:
-    """Return the answer from the counts of the measured figure of persons."""
     if share:
         table = ask_shares(released, event, level, subject)(tuple(by), None)
     else:
@@ -107,9 +106,7 @@ def _answer_by_bounds(
     end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
     number, drawn = (_count(released, by, where, end_level) for where in (None, summary.of))
     labels = [name_label(name) for name in by]
-    drawn_bounds = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[
-        [*labels, "low_drawn", "high_drawn"]
-    ]
+    drawn_bounds = drawn[[*labels, "low", "high"]].rename(columns={"low": "low_drawn", "high": "high_drawn"})
     merged = number.merge(drawn_bounds, how="left", on=labels) if labels else number.join(drawn_bounds)
     # a drawn row that fulfils it proves that its person ever has one; persons with such a row are at most such rows
     low, high = (merged[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
@@ -121,9 +118,8 @@ def _answer_by_bounds(
         high = np.full(len(merged), rows)
     low, high = np.minimum(low, most), np.clip(high, low, most)
     sources = np.where((low > 0) | (high < most), "bounded", "not known").tolist()
-    shares = _share_made(
-        released, condition, by, list(merged[labels].itertuples(index=False, name=None)), always=always
-    )
+    groups = list(merged[labels].itertuples(index=False, name=None))
+    shares = _share_made(released, condition, by, groups, always=always)
     estimate = np.clip(shares * np.maximum(merged["estimate"].to_numpy(), 0.0), low, high)
     if share:
         persons = np.maximum(merged["estimate"].to_numpy(), 1.0)
@@ -136,7 +132,6 @@ def _answer_by_bounds(
 
 
 def _count(released: ReleasedCounts, by: Sequence[str], where: str | None, level: float) -> pd.DataFrame:
-    """Return the number of counted rows of each group, one row a person."""
     return answer_in_groups(released, tuple(by), where, "", ask_counts(released, level, ""))
 
 
@@ -209,9 +204,8 @@ def _share_made(
     true = np.logical_and.reduceat(holds, starts) if always else np.logical_or.reduceat(holds, starts)
     of_each = table.take(pa.array(starts))
     values = {name: of_each[name] for name in of_each.column_names}
-    levels = [
-        [(label, event.holds(values)) for label, event in list_levels_within(released, name, (), None)] for name in by
-    ]
+    events = (list_levels_within(released, name, (), None) for name in by)
+    levels = [[(label, event.holds(values)) for label, event in of_column] for of_column in events]
     groups = {}
     for combined in product(*levels):
         inside = np.logical_and.reduce([mask for _, mask in combined]) if combined else np.ones(len(true), bool)

@@ -103,7 +103,7 @@ class Questions:
             return self._answer_shares_of_values(what, groups, where, level, subject, population)
         event = state_rule(released, f"`{what}`" if column else what)
         return answer_in_groups(
-            self._counts, groups, where, subject, ask_shares(self._counts, event, level, subject, population)
+            released, groups, where, subject, ask_shares(released, event, level, subject, population)
         )
 
     @check_arguments
@@ -151,10 +151,8 @@ class Questions:
         subject = f"quantiles of {column}{_describe_rows(question.by, where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, subject)
-        table.attrs["words"] += [
-            *describe_known_totals(question.released, question.columns),
-            *describe_kept_rows(question.released),
-        ]
+        table.attrs["words"] += describe_known_totals(question.released, question.columns)
+        table.attrs["words"] += describe_kept_rows(question.released)
         return self._note_moments(table, column)
 
     @check_arguments
@@ -274,9 +272,8 @@ class Questions:
 
         parts, words = [], []
         for label, event in list_levels_within(self._counts, column, groups, where):
-            table = answer_in_groups(
-                self._counts, groups, where, subject, ask_shares(self._counts, event, level, subject, population)
-            )
+            ask = ask_shares(self._counts, event, level, subject, population)
+            table = answer_in_groups(self._counts, groups, where, subject, ask)
             table.insert(len(groups), name_label(column), label)
             parts.append(table)
             words += table.attrs["words"]
@@ -373,14 +370,11 @@ class ReleaseComparison:
         e1, e2 = merged["estimate_later"], merged["estimate_earlier"]
         low = np.hypot(e1 - merged["low_later"], merged["high_earlier"] - e2)
         high = np.hypot(merged["high_later"] - e1, e2 - merged["low_earlier"])
-        merged["estimate"], merged["std_error"] = (
-            e1 - e2,
-            np.hypot(merged["std_error_later"], merged["std_error_earlier"]),
-        )
+        merged["estimate"] = e1 - e2
+        merged["std_error"] = np.hypot(merged["std_error_later"], merged["std_error_earlier"])
         merged["low"], merged["high"] = merged["estimate"] - low, merged["estimate"] + high
-        merged["source"] = [
-            max(a, b, key=_ORDER.index) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
-        ]
+        sources = zip(merged["source_later"], merged["source_earlier"], strict=True)
+        merged["source"] = [max(both, key=_ORDER.index) for both in sources]
         differences: Any = merged[[*labels, *FIGURES]]
         differences.attrs["about"] = f"difference of {later.attrs['about']}"
         words = dict.fromkeys((*later.attrs["words"], *earlier.attrs["words"]))
@@ -432,13 +426,11 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
         is_share = question.what == "share"
         if not is_share and question.where is None and release._counts.request.spec.panel is not None:
             return release.count(*question.by, level=level)  # counts of linked rows are of persons
-        return release.persons(
-            question.of if is_share else question.where or "", question.by, share=is_share, level=level
-        )
+        statement = question.of if is_share else question.where or ""
+        return release.persons(statement, question.by, share=is_share, level=level)
     if question.what == "count":
-        return release.count(
-            *question.by, *parse_names(question.of), where=question.where, level=level, population=population
-        )
+        by = (*question.by, *parse_names(question.of))
+        return release.count(*by, where=question.where, level=level, population=population)
     if question.what == "share":
         what = strip_quotes(question.of) if _WHOLE_NAME.fullmatch(question.of) else question.of
         return release.share(what, by=question.by, where=question.where, level=level, population=population)

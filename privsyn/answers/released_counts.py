@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.answers.conditions import Language
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
@@ -254,14 +255,25 @@ class ReleasedCounts:
             answers += distances
         return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pool_answers(queries, answers), strict=True)}
 
+    def find_reach(self, column: str) -> tuple[Floats, Floats]:
+        """Return the smallest and largest number in each fine code.  Raises RequestError for a column of no numbers."""
+        reach = self.reach[column]
+        if reach is None:
+            raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+        return reach
+
     def find_noisy(self, look: str, attribute: str) -> tuple[Floats, float]:
         """Return the noisy counts, flat, and their sigma, of a look's query about an attribute."""
         queries = self._read_queries(self.noisy_files[look])
         return next((y, sigma) for names, y, sigma in zip(*queries, strict=True) if attribute in names)
 
+    def read_look(self, file: str) -> dict[str, pa.Table]:
+        """Return the noisy answers of a look and their receipts, as its step has them."""
+        return {"noisy": self.read(f"{file}.parquet"), "receipts": self.read(f"{file}_receipts.parquet")}
+
     def _read_queries(self, file: str) -> tuple[list[list[str]], list[Floats], list[float]]:
         """Return attributes, answers and sigma of every query of a look."""
-        noisy, receipts = self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet")
+        noisy, receipts = self.read_look(file).values()
         ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
         counts = noisy["count"].to_numpy().astype(np.float64)
         answers = np.split(counts, ends) if receipts.num_rows else []

@@ -113,13 +113,10 @@ def remake_rows(
     ``mechanism``: other options for these steps; ``sums``: trend look, or step that asked sums -> other noisy sums;
     ``rungs``: attribute -> other counts of the first look.
     """
-    tables_by_step: dict[str, Tables] = {
-        name: {
-            "noisy": released.read(f"{file}.parquet") if sums is None else noisy.tabulate_answers(sums[name]),
-            "receipts": released.read(f"{file}_receipts.parquet"),
-        }
-        for name, file in released.trend_files.items()
-    }
+    tables_by_step: dict[str, Tables] = {}
+    for name, file in released.trend_files.items():
+        other = {} if sums is None else {"noisy": noisy.tabulate_answers(sums[name])}
+        tables_by_step[name] = {**released.read_look(file), **other}
     for name, counts in measured.items():
         released_sums = [c.counts.astype(np.int64) for c in released.sums_beside[name]]
         sums_of_step = released_sums if sums is None else sums[name]
@@ -128,10 +125,7 @@ def remake_rows(
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
     for name, file in released.value_files.items():  # the counts of single values stay
-        tables_by_step[name] = {
-            "noisy": released.read(f"{file}.parquet"),
-            "receipts": released.read(f"{file}_receipts.parquet"),
-        }
+        tables_by_step[name] = released.read_look(file)
         tables_by_step["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
     if released.sets:
         tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
@@ -183,10 +177,8 @@ def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise
             continue
         ranks = rank_asked_codes(recode, released.encoding.binning, queries)
         sizes = {a: r.score.size for a, r in ranks.items()}
-        codes = {
-            a: released.recode[a].coarse[read_row_codes(released, a)].astype(choose_code_dtype(size))
-            for a, size in sizes.items()
-        }
+        coarse = {a: released.recode[a].coarse[read_row_codes(released, a)] for a in sizes}
+        codes = {a: coarse[a].astype(choose_code_dtype(size)) for a, size in sizes.items()}
         rows = CodeTable(Domain.of({a: size - 1 for a, size in sizes.items()}), tuple(codes.values()), padded=True)
         exact = count_trends(rows, queries, 1, {a: r.score for a, r in ranks.items()})
         sums[name] = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
@@ -308,10 +300,8 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], direction: in
             other = released.language.attributes.get(needed[1] if name == needed[0] else needed[0], needed[0])
             cell = released.recode[name].coarse[read_row_codes(released, name)]
             numbers = compute_row_numbers(released, name)
-            target, source = (
-                np.lexsort((direction * read_row_codes(released, other), cell)),
-                np.lexsort((numbers, cell)),
-            )
+            target = np.lexsort((direction * read_row_codes(released, other), cell))
+            source = np.lexsort((numbers, cell))
             moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
     return pa.table({c: compute_values(c, released.every_codec[c], released.language, moved) for c in columns})
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.cells import ColumnCells, mark_pairs
+from privsyn.answers.cells import ColumnCells, sum_to_coarse
 from privsyn.answers.conditions import Condition, name_codes_attribute
 from privsyn.answers.question import build_sums, estimate_best_linear, estimate_single
 from privsyn.answers.released_counts import ReleasedCounts
@@ -92,9 +92,8 @@ def sum_rows(
     """Return sums over the synthetic rows of each answer: of ``figures``, or of ones (a count) without them."""
     group, answers = group_rows(released, columns, by)
     chosen = select_rows(released, condition) & (group >= 0)
-    return np.bincount(group[chosen], weights=None if figures is None else figures[chosen], minlength=answers).astype(
-        np.float64
-    )
+    weights = None if figures is None else figures[chosen]
+    return np.bincount(group[chosen], weights=weights, minlength=answers).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -145,9 +144,7 @@ def _move_mass(released: ReleasedCounts, pair: Clique) -> float:
 
 
 def _sum_coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
-    recode, linear = released.recode[column], estimate_single(released, (column,))
-    counts = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
-    return counts.astype(np.float64)
+    return np.asarray(sum_to_coarse(released.recode[column]) @ estimate_single(released, (column,)).cells)
 
 
 def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
@@ -220,6 +217,4 @@ def _project_condition(
     hold = sp.csr_matrix((touched_cells @ onto) > 0, dtype=float)
     if len(attributes) > 1:
         return hold
-    recode = released.recode[attributes[0]]
-    fine = np.flatnonzero(recode.kept)
-    return sp.csr_matrix(hold @ mark_pairs(recode.coarse[fine], fine, (recode.size, len(recode.coarse))))
+    return sp.csr_matrix(hold @ sum_to_coarse(released.recode[attributes[0]]))

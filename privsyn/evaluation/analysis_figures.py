@@ -164,9 +164,8 @@ class AnalysisRows:
 
     def select(self, mask: Bools) -> AnalysisRows:
         """Return the rows selected by ``mask``."""
-        return AnalysisRows(
-            {name: column.filter(pa.array(mask)) for name, column in self.values.items()}, int(mask.sum())
-        )
+        values = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
+        return AnalysisRows(values, int(mask.sum()))
 
     def numbers(self, term: Term) -> Floats:
         """Return the term's values, shape (rows,): conditions as 0 and 1; NaN for null, unknown, or no logarithm."""
@@ -273,9 +272,7 @@ def _build_result(
     analysis: Analysis, rows: tuple[int, int], real: FiguresWithErrors, synthetic: FiguresWithErrors, note: str = ""
 ) -> AnalysisResult:
     unknown = (np.nan, np.nan)
-    figures = tuple(
-        _build_figure(name, *value_and_error, synthetic.get(name, unknown)[0]) for name, value_and_error in real.items()
-    )
+    figures = tuple(_build_figure(name, *of_real, synthetic.get(name, unknown)[0]) for name, of_real in real.items())
     return AnalysisResult(
         title=analysis.title,
         kind=analysis.kind,
@@ -353,9 +350,8 @@ def _fit_regression(
         x = np.stack([c for c, varying in zip(columns, varies, strict=True) if varying], axis=1)
         fit = fit_regression(x, y, two_values=two_values)
         varying = [name for name, is_there in zip(names, varies, strict=True) if is_there]
-        coefficients |= dict(
-            zip(varying, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True)
-        )
+        both = zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True)
+        coefficients |= dict(zip(varying, both, strict=True))
         if not two_values:
             coefficients["R squared"] = (fit.r_squared, np.nan)
     return coefficients, complete.number
@@ -378,7 +374,6 @@ def _list_groups(
 
 
 def _label_groups(table: AnalysisRows, terms: Sequence[Term]) -> NDArray[np.object_]:
-    """Return the group of every row, as text."""
     labels = np.full(table.number, "" if terms else "all", dtype=object)
     for i, term in enumerate(terms):
         labels = labels + (", " if i else "") + f"{term.text}=" + table.labels(term)

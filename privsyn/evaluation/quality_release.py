@@ -25,7 +25,6 @@ from privsyn.data_contracts.evaluation import QualityFigure, QualityReport
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
-from privsyn.engine.inputs import Inputs
 from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.proposal import Proposal
@@ -149,7 +148,11 @@ def build_quality_step(comparison: PublicSide) -> ReleaseStep:
         settings=settings,
         plan=lambda r, i, rho: quality_figures.plan_queries(comparison.figures, rho, r.records),
         exact=lambda r, i, rows, queries: quality_figures.count_exactly(
-            to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
+            # in memory, since range queries read whole rows repeatedly
+            to_bins(CodeTable.from_arrow(list(i.batches(ENCODED)), r.encoding.domain), comparison.groups),
+            comparison.synthetic,
+            comparison.figures,
+            r.threads,
         ),
         look=LookDescription(
             counted="how far the synthetic table is from the private one",
@@ -159,11 +162,6 @@ def build_quality_step(comparison: PublicSide) -> ReleaseStep:
         rows=ENCODED,
         rows_domain=lambda r, i: r.encoding.domain,
     )
-
-
-def _read_into_memory(request: Request, inputs: Inputs) -> CodeTable:
-    """Return the private rows in memory, since range queries read whole rows repeatedly."""
-    return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 
 
 def _compare(release: EvaluatedRelease, spec: ReleaseSpec) -> PublicSide:
@@ -232,7 +230,8 @@ def _report(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: Pub
     store, privacy = run.store, run.request.spec.privacy
     queries = noisy.read_receipts(store.read_table(refs.tables["receipts"]))
     answers = noisy.read_answers(store.read_table(refs.tables["noisy"]), queries)
-    rows = comparison.synthetic.rows
+    rows, columns = comparison.synthetic.rows, len(comparison.synthetic.domain.attributes)
+    ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
     return QualityReport(
         run=run.name,
         release=release.manifest.run,
@@ -245,7 +244,7 @@ def _report(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: Pub
             QualityFigure(
                 name=figure.name,
                 title=TITLES[figure.name],
-                meaning=describe_figure(figure.name, len(comparison.synthetic.domain.attributes)),
+                meaning=_MEANINGS[figure.name].format(ranges=ranges),
                 value=quality_figures.divide_by_rows(int(answer[0]), figure, rows),
                 noise_sd=quality_figures.divide_by_rows(query.sigma, figure, rows),
                 compared=figure.compared,
@@ -275,15 +274,6 @@ _MEANINGS = {
     "range_queries": "How many rows lie in ranges of {ranges}: the difference of the two tables' answers, "
     "per synthetic row; the mean over 1,000 fixed random queries. 0 where all answers agree",
 }
-
-
-def describe_figure(figure: str, columns: int) -> str:
-    """Return the meaning of a figure for tables with ``columns`` columns.
-
-    A range query has three columns, or all if there are fewer.
-    """
-    ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
-    return _MEANINGS[figure].format(ranges=ranges)
 
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"

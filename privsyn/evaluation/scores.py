@@ -412,10 +412,8 @@ class Scorer:
         return compute_l1_distances(self.real.bins, table, cliques, self.threads)
 
     def _svm(self, label: str, table: CodedTable) -> MetricValue:
-        holdout = None if self.holdout is None else self.holdout.bins
-        comparison = compare_classifiers(
-            self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed
-        )
+        real, spec, holdout = self.real.bins, self.spec, None if self.holdout is None else self.holdout.bins
+        comparison = compare_classifiers(real, table.bins, holdout, label, spec.model_rows, spec.seed)
         references = {"Majority": comparison.majority, "NonPriv": comparison.non_private}
         note = "" if comparison.held_out else "tested on real rows that the release has seen"
         if not comparison.test_rows:

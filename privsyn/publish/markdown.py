@@ -55,11 +55,6 @@ def round_up(epsilon: float) -> str:
     return format(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize(), "f")
 
 
-def _join_lines(text: str) -> str:
-    """Return the lines that are not empty as one line: a paragraph."""
-    return " ".join(filter(None, text.split("\n"))) + "\n"
-
-
 def format_rho(price: str | Fraction) -> str:
     """Return a price to six digits."""
     return f"{float(Fraction(price)):.6g}"
@@ -81,7 +76,7 @@ TEMPLATES.filters |= {
     "paragraph": format_paragraph,
     "code": format_code,
     "names": lambda columns: ", ".join(map(escape_text, columns)),
-    "flow": _join_lines,
+    "flow": lambda text: " ".join(filter(None, text.split("\n"))) + "\n",
     "fmt": format,
     "rho": format_rho,
     "share_of": lambda price, whole: format_share(Fraction(price), Fraction(whole)),

@@ -138,9 +138,8 @@ def find_column_codes(recode: Recode, codecs: Sequence[Codec]) -> dict[str, NDAr
     for codec in codecs:
         if isinstance(codec, SplitCodec) and codec.attribute in recode:
             recoded = recode[codec.attribute]
-            links = zip(
-                recoded.coarse[recoded.kept].tolist(), (-1 - codec.code_alone[recoded.kept]).tolist(), strict=True
-            )
+            alone = -1 - codec.code_alone[recoded.kept]
+            links = zip(recoded.coarse[recoded.kept].tolist(), alone.tolist(), strict=True)
             codes = np.zeros(recoded.size, dtype=np.int64)
             for number, joined in enumerate(nx.connected_components(nx.Graph(links))):
                 codes[[code for code in joined if code >= 0]] = number
@@ -323,7 +322,6 @@ def make_data_uri(svg: str) -> str:
 def _draw_line(
     pair: RelatedPair, angles: dict[str, float], middle: tuple[float, float], radius: float, strongest: float
 ) -> str:
-    """Return the line of a pair, a curve bent towards the middle."""
     (x1, y1), (x2, y2) = (_compute_place(angles[name], middle, radius) for name in pair.columns)
     bend = 0.35
     x, y = (m + bend * ((a + b) / 2 - m) for m, a, b in zip(middle, (x1, y1), (x2, y2), strict=True))
@@ -339,7 +337,6 @@ def _draw_line(
 
 
 def _draw_label(name: str, angle: float, middle: tuple[float, float], radius: float, *, level: bool) -> str:
-    """Return a dot and the column's name."""
     x, y = _compute_place(angle, middle, radius)
     tx, ty = _compute_place(angle, middle, radius + (14 if level else 9))
     across = round(math.cos(angle), 6)

@@ -266,7 +266,6 @@ class SqliteReader(_DatabaseReader):
                 self._count_repairs(columns, cells, note)
 
     def _quote(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns' names in the view, quoted."""
         return [quote_name(self._in_view[self.schema.get_field_index(name)]) for name in columns]
 
     def _count_repairs(self, columns: Sequence[str], cells: Sequence[str], note: Note) -> None:

@@ -200,9 +200,8 @@ def read_parquet(
             for batch in table.iter_batches(batch_size=batch_rows, row_groups=groups, columns=wanted):
                 yield with_valid_text(batch.select(wanted).rename_columns(list(read)), note)
     except _BROKEN as error:
-        damaged = RequestError(
-            f"{file} breaks off or is damaged {BY_A_VALUE}", "Write or copy the Parquet file again", "data"
-        )
+        problem = f"{file} breaks off or is damaged {BY_A_VALUE}"
+        damaged = RequestError(problem, "Write or copy the Parquet file again", "data")
         failure = (None if isinstance(file, str) else _find_store_error(file, error)) or damaged
     if failure is not None:
         raise failure

@@ -107,9 +107,8 @@ class JoinedSource(Source):
                     person = str(persons.key) if table_name == name and table.of != root else None
                     row_key = table.key if read_key else None
                     try:
-                        opened[table_name] = _open(
-                            data[table_name], table_name, key, pair_spec, open_one, row_key, person
-                        )
+                        place = data[table_name]
+                        opened[table_name] = _open(place, table_name, key, pair_spec, open_one, row_key, person)
                     except RequestError as error:
                         at = "" if error.field.endswith("data") else f".{error.field}"
                         raise error.about(f"tables.{table_name}{at}") from None
@@ -149,17 +148,12 @@ class JoinedSource(Source):
 
     @property
     def _tables(self) -> tuple[tuple[str, Source], ...]:
-        """Every table, once."""
         return (self.above, self.below, *(source.below for source in self.joined.values()))
 
     @property
     def further_tables(self) -> Mapping[str, Source]:
         """Further table -> its rows, joined with the table above."""
         return self.joined
-
-    def get_rows(self, name: str) -> Source:
-        """Return a further table without its join."""
-        return self.joined[name].below[1]
 
     def join_every_row(self, name: str) -> JoinedSource:
         """Return a further table joined with every row of the table above, not with one of each person.
@@ -186,9 +180,8 @@ class JoinedSource(Source):
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the fingerprint of all tables, then of each table and its files as tables of their own."""
         by_table = [source.fingerprints(store) for _, source in self._tables]
-        all_ = store.fingerprint_of_table(
-            f"{name}\0".encode() for name in ("above and below", *(f[0] for f in by_table))
-        )
+        names = ("above and below", *(f[0] for f in by_table))
+        all_ = store.fingerprint_of_table(f"{name}\0".encode() for name in names)
         return (all_, *(fingerprint for of_table in by_table for fingerprint in of_table))
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
@@ -288,9 +281,8 @@ class JoinedSource(Source):
             return np.empty(0, np.int64), 0
         keys: list[list[pa.Array]] = [[pa.array([], pa.string())], [pa.array([], pa.string())]]
         hashes = [np.empty(0, np.uint64)]
-        rows = RowsOfPersons(
-            lambda: self.below[1]._stream(choose_batch_rows(len(self.read)), ignore_repairs), self.order
-        )
+        size = choose_batch_rows(len(self.read))
+        rows = RowsOfPersons(lambda: self.below[1]._stream(size, ignore_repairs), self.order)
         for batch in rows():
             for parts, name in zip(keys, (self.key, self.row_key), strict=True):
                 parts.append(to_keys(batch.column(name), pa.string()))
@@ -403,7 +395,6 @@ class DrawnSource(DerivedSource):
         return table.combine_chunks().set_column(place, self.row_key, _name_both(person, key)), key
 
     def _draw(self) -> NDArray[np.int64]:
-        """Return the places of the drawn rows."""
         persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
         hashes, order = [np.empty(0, np.uint64)], self.rows.order
         rows = RowsOfPersons(lambda: self.rows._join(choose_batch_rows(len(self.rows.read)), ignore_repairs), order)
@@ -475,9 +466,8 @@ def _open(
 
     if row_key is not None:
         columns[row_key] = CategoricalColumn(kind="categorical", values=("-",))
-    alone = spec.with_columns(columns, Unit(person_id=key, max_records=1)).model_copy(
-        update={"tables": {}, "order": None}
-    )
+    alone = spec.with_columns(columns, Unit(person_id=key, max_records=1))
+    alone = alone.model_copy(update={"tables": {}, "order": None})
     if person is not None and person not in columns:
         named = {**columns, person: CategoricalColumn(kind="categorical", values=("-",))}
         with suppress(RequestError):

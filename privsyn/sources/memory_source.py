@@ -236,9 +236,8 @@ class MemorySource(Source):
         type count as a column of this type.
         """
         narrow = replace(self, table=_narrow_objects(self.table))
-        return store.fingerprint_of_table(
-            iterate_canonical_bytes(narrow.table.schema, narrow._stream(FINGERPRINT_ROWS, ignore_repairs))
-        )
+        batches = narrow._stream(FINGERPRINT_ROWS, ignore_repairs)
+        return store.fingerprint_of_table(iterate_canonical_bytes(narrow.table.schema, batches))
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield checked batches of ``batch_rows`` rows (the last: the rest), without dictionaries and views."""
@@ -380,9 +379,8 @@ def _narrow_objects(table: pa.Table) -> pa.Table:
             type_ = types.pop() if types else pa.null()
             rows, parts = zip(*split_union(array), strict=True)
             cells = pa.concat_arrays([pa.nulls(len(p), type_) if pa.types.is_null(p.type) else p for p in parts])
-            table = table.set_column(
-                place, table.schema.names[place], cells.take(pa.array(np.argsort(np.concatenate(rows))))
-            )
+            in_order = cells.take(pa.array(np.argsort(np.concatenate(rows))))
+            table = table.set_column(place, table.schema.names[place], in_order)
     return table
 
 

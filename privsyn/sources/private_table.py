@@ -262,7 +262,7 @@ def _drop_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
         type_ = type_.value_type
         cells = pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary)).dictionary_decode()
     cells = _as_bytes(cells)
-    bad = [cell is not None and not _is_utf8(cell) for cell in cells.to_pylist()]
+    bad = [cell is not None and cell.decode(errors="ignore").encode() != cell for cell in cells.to_pylist()]
     text = pc.if_else(pa.array(bad, pa.bool_()), pa.scalar(None, cells.type), cells).view(pa.large_string())
     return text.cast(pa.string()) if pa.types.is_string(type_) else text, sum(bad)
 
@@ -272,14 +272,6 @@ def _as_bytes(array: pa.Array) -> pa.Array:
     array = array.cast(pa.large_binary())
     array.validate(full=True)
     return array
-
-
-def _is_utf8(cell: bytes) -> bool:
-    try:
-        cell.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def is_text(type_: pa.DataType) -> bool:

@@ -341,7 +341,6 @@ def _read_part(text: str) -> int | None:
 
 
 def _count_seconds(parts: dict[str, str | None]) -> int:
-    """Return the seconds since midnight."""
     hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second_of"))
     if parts["half"]:
         hour = hour % 12 + (12 if parts["half"] == "p" else 0)

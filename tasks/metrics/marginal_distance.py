@@ -79,11 +79,6 @@ def count_occupied_cells(
     return row, cell
 
 
-def stack_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDArray[np.int64]:
-    """Return the attribute's codes in the real table, followed by its codes in the synthetic table."""
-    return np.concatenate([real.column(attribute), synthetic.column(attribute)], dtype=np.int64)
-
-
 def count_sparsely(
     real: CodeTable, synthetic: CodeTable, clique: Clique
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
@@ -420,7 +415,7 @@ def _iterate_joint(
 
 def _count_sparsely(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tuple[csr_array, csr_array]:
     row, *counts = count_sparsely(real, synthetic, pair)
-    codes = [stack_columns(real, synthetic, a)[row] for a in pair]
+    codes = [np.concatenate([real.column(a), synthetic.column(a)], dtype=np.int64)[row] for a in pair]
     first, second = (coo_array((c, codes), shape=real.domain.shape(pair)).tocsr() for c in counts)
     return first, second
 

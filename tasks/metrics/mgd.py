@@ -249,9 +249,8 @@ def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: f
     weights = [axes[i].weight for i in finite]
     scale = choose_scale(graphs, weights, tolerance, p.size)
     flat = (-1, *inner)
-    a, b, units = find_cheapest_moves(
-        p.transpose(order).reshape(flat), q.transpose(order).reshape(flat), graphs, weights, scale
-    )
+    ours, theirs = (counts.transpose(order).reshape(flat) for counts in (p, q))
+    a, b, units = find_cheapest_moves(ours, theirs, graphs, weights, scale)
     numbers = np.arange(p.size).reshape(p.shape).transpose(order).ravel()
     moved = units / scale.records
     rounding = _bound_rounding(scale, sum(g.longest for g in graphs), float(moved.sum()), p.size, tolerance)

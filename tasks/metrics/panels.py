@@ -197,7 +197,6 @@ def compare_kinds_of_persons(
 
 
 def _count_rows_by_code(table: PanelTable, columns: Sequence[str]) -> Integers:
-    """Return each person's number of rows with each code of each column, shape (persons, codes of all columns)."""
     number, persons = table.number, len(table.starts)
     counts = [
         np.bincount(number * table.sizes[c] + table.codes[c], minlength=persons * table.sizes[c]).reshape(

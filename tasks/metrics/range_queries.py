@@ -50,9 +50,8 @@ def draw_privsyn_queries(
     for nominal attributes.  In a domain with fewer attributes, queries use all of them.  No data is read.  Query i
     depends on the seed and i only.  Raises ValueError for a negative number.
     """
-    return tuple(
-        _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _check_number(number)
-    )
+    generators = (np.random.default_rng([seed, i]) for i in _check_number(number))
+    return tuple(_draw_privsyn_query(domain, attributes, rng) for rng in generators)
 
 
 def _draw_privsyn_query(domain: Domain, attributes: int, rng: np.random.Generator) -> RangeQuery:

@@ -102,11 +102,8 @@ class AskedComparison:
                 raise RequestError(
                     f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "comparison.epsilons"
                 )
-            account_rho(
-                Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta),
-                "comparison.epsilons",
-                self.spec.effective_accountant,
-            )
+            promise = Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta)
+            account_rho(promise, "comparison.epsilons", self.spec.effective_accountant)
         for values, field_, noun in (
             (self.methods, "comparison.methods", "method"),
             (self.epsilons, "comparison.epsilons", "epsilon"),

@@ -311,7 +311,6 @@ def choose_aim(mechanism: AnyMechanism) -> Aim:
 
 
 def _get_row_settings(options: AnyMechanism) -> Rows:
-    """Return how many rows the options ask for, and their seed."""
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 
 

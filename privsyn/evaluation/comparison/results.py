@@ -234,10 +234,8 @@ def _build_panel(results: Comparison, line: MetricLine) -> dict[str, Any]:
     scale = alt.Scale(type="log" if wide else "linear", nice=False, zero=False, padding=10)
     x = alt.X("epsilon:Q", scale=scale, title="epsilon", axis=alt.Axis(values=list(results.epsilons), format="~g"))
     palette = alt.Scale(domain=list(titles.values()), range=[COLORS[i % len(COLORS)] for i in range(len(titles))])
-    color, shape = (
-        alt.Color("method:N", scale=palette),
-        alt.Shape("method:N", scale=alt.Scale(domain=list(titles.values()))),
-    )
+    color = alt.Color("method:N", scale=palette)
+    shape = alt.Shape("method:N", scale=alt.Scale(domain=list(titles.values())))
     base = alt.Chart(alt.Data(values=values))
     y = alt.Y("mean:Q", title=line.unit, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     layers = [

@@ -273,7 +273,6 @@ class Forecast:
         return f"<Forecast of {self.rows:,} {self.unit} at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
 
     def _repr_html_(self) -> str:
-        """Return both tables and the words, for notebooks."""
         return (
             format_html_table(HEADINGS, self.epsilon_rows())
             + format_html_table(self.column_headings(), self.column_rows())
@@ -348,9 +347,8 @@ def forecast(
             table_forecast, assumption=f"{table_forecast.assumption}. {describe_records(spec, name)}", unit=f"{person}s"
         )
     progress(jobs, jobs)
-    return replace(
-        first, assumption=words, unit=f"{person}s" if spec.panel is not None else "rows", further_tables=by_table
-    )
+    unit = f"{person}s" if spec.panel is not None else "rows"
+    return replace(first, assumption=words, unit=unit, further_tables=by_table)
 
 
 def count_seeds_elsewhere(seeds: int) -> int:
@@ -398,10 +396,7 @@ def _simulate(
             asked = _with_epsilon(request, epsilon, prior)
             qualities[epsilon].append(simulate_figures(asked, made_up, seed, stored, scored))
     unknown = list_nullable(spec) if stand_in.made_up else ()
-    epsilons = [
-        _forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up)
-        for epsilon, several in qualities.items()
-    ]
+    epsilons = [_forecast_at(spec, e, every, unknown, made_up=stand_in.made_up) for e, every in qualities.items()]
     unmeasured = tuple(name for name in spec.unmeasured_columns if name not in request.parent_columns)
     return Forecast(rows, stand_in.words, seeds, tuple(epsilons), stand_in.made_up, unmeasured, spec.privacy.epsilon)
 
@@ -457,7 +452,6 @@ def _with_epsilon(request: Request, epsilon: float, prior: CodeTable | None = No
 
 
 def _check_number(rows: int, seeds: int) -> None:
-    """Raise RequestError for numbers that cannot be simulated."""
     if not 1 <= rows <= MOST_ROWS:
         cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
         raise RequestError(f"{rows:,} rows cannot be simulated", cure, "forecast.rows")

@@ -190,10 +190,10 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
     """
     rng = np.random.default_rng([seed, 2])
     codecs = encoding.codecs
-    pull = draw_pulls(len(codecs), strength, rng)
+    pulls = draw_pulls(len(codecs), strength, rng)
     hidden = ndtri(rng.random(rows))
     columns = []
-    for codec, weight in zip(codecs, pull, strict=True):
+    for codec, weight in zip(codecs, pulls, strict=True):
         moved = weight * hidden + np.sqrt(1 - weight**2) * ndtri(rng.random(rows))
         place = np.empty(rows)
         place[np.argsort(moved, kind="stable")] = (np.arange(rows) + 0.5) / rows

@@ -401,7 +401,6 @@ def _describe_record_set(release: DescribedRelease) -> dict[str, Any]:
 
 
 def _describe_responsible(release: DescribedRelease) -> dict[str, Any]:
-    """Return the Responsible-AI terms that apply."""
     about = release.about
     return {
         "rai:dataCollectionType": ["Others"],

@@ -210,10 +210,8 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
     for name in further:
         pair_request = list_ranges(request.table_pairs[name])
         upper_key = str(spec.tables[str(spec.tables[name].of)].key)
-        columns = [
-            c for c in (upper_key, *spec.tables[name].columns) if c in pair_request and c != name_one_place(name)
-        ]
-        by_table[name] = {column: pair_request[column] for column in columns}
+        columns = (upper_key, *spec.tables[name].columns)
+        by_table[name] = {c: pair_request[c] for c in columns if c in pair_request and c != name_one_place(name)}
     for name in (below, *further):
         row_key = spec.tables[name].key
         numbered = {} if row_key is None else {row_key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}
@@ -340,9 +338,8 @@ def write_csv(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange], style:
         schema = pa.schema([_as_written(field) for field in source.schema_arrow])
         with pa_csv.CSVWriter(csv, schema, write_options=options) as target:
             for batch in source.iter_batches(batch_size=BATCH_ROWS):
-                columns = [
-                    _format_column(column, ranges[name]) for name, column in zip(schema.names, batch, strict=True)
-                ]
+                named = zip(schema.names, batch, strict=True)
+                columns = [_format_column(column, ranges[name]) for name, column in named]
                 target.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
