@@ -180,9 +180,10 @@ class ColumnCells:
 
     def _bound_jointly(self, condition: Condition, columns: Clique) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the cells of ``columns`` in which a condition holds for every value, and for some value."""
-        if condition.joined and len(condition.columns) > 1:
-            surely, possibly = zip(*(self._bound_jointly(each, columns) for each in condition.joined), strict=True)
-            join = np.logical_and if condition.joined_by_and else np.logical_or
+        needs_all, joined = condition.split()
+        if joined and len(condition.columns) > 1:
+            surely, possibly = zip(*(self._bound_jointly(each, columns) for each in joined), strict=True)
+            join = np.logical_and if needs_all else np.logical_or
             return join.reduce(surely), join.reduce(possibly)
         sizes = [self.shape[self.columns.index(c)] for c in columns]
         if not condition.columns:  # such as `1 == 2`

@@ -77,15 +77,9 @@ class Condition:
         """Whether its truth changes only at the numbers that it names."""
         return False
 
-    @property
-    def joined(self) -> tuple[Condition, ...]:
-        """The conditions that it joins; empty if it joins none."""
-        return ()
-
-    @property
-    def joined_by_and(self) -> bool:
-        """Whether it needs all of ``joined``, not any."""
-        return True
+    def split(self) -> tuple[bool, tuple[Condition, ...]]:
+        """Return whether it needs all the conditions that it joins, not any, and these; none if it joins none."""
+        return True, ()
 
     def list_thresholds(self) -> list[float]:
         """Return the numbers that the condition names; moments are in seconds since 1970."""
@@ -116,10 +110,9 @@ class AllOf(Condition):
         """Whether this is true of every condition."""
         return all(condition.compares_with_constants_only for condition in self.conditions)
 
-    @property
-    def joined(self) -> tuple[Condition, ...]:
-        """The conditions."""
-        return self.conditions
+    def split(self) -> tuple[bool, tuple[Condition, ...]]:
+        """See :class:`Condition`."""
+        return True, self.conditions
 
     def list_thresholds(self) -> list[float]:
         """Return the numbers that the conditions name."""
@@ -192,27 +185,14 @@ class Parsed(Condition):
             for node in _iterate_unjoined(self.node)
         )
 
-    @property
-    def joined(self) -> tuple[Condition, ...]:
-        """The operands of `and` or `or`, with any `not` moved inside, which treats null as it does for each part."""
-        node, negated = self._inner
-        if node.op not in ("and", "or"):
-            return ()
-        return tuple(Parsed(Node("not", "truth", (n,)) if negated else n, self.language) for n in node.args)
-
-    @property
-    def joined_by_and(self) -> bool:
-        """Whether it is an `and`, or anything but an `or`."""
-        node, negated = self._inner
-        return (node.op == "or") == negated
-
-    @property
-    def _inner(self) -> tuple[Node, bool]:
-        """The condition without leading `not`s, and whether they negate it."""
+    def split(self) -> tuple[bool, tuple[Condition, ...]]:
+        """See :class:`Condition`; any `not` is moved inside, which treats null as it does for each part."""
         node, negated = self.node, False
         while node.op == "not":
             node, negated = node.args[0], not negated
-        return node, negated
+        parts = node.args if node.op in ("and", "or") else ()
+        joined = tuple(Parsed(Node("not", "truth", (n,)) if negated else n, self.language) for n in parts)
+        return (node.op == "or") == negated, joined
 
     def list_thresholds(self) -> list[float]:
         """Return the numbers that the condition names, including negative ones (a minus sign is a separate node)."""

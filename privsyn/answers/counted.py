@@ -74,7 +74,7 @@ class SplitCells(NamedTuple):
     codec: SteppedCodec[Any]
     fine: NDArray[np.int64]
     number: NDArray[np.int64]
-    single: NDArray[np.bool_]
+    single: Bools
     counts: Floats
     variance: Floats
 
@@ -118,32 +118,27 @@ def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
     return SplitCells(codec, fine[order], *(np.concatenate(part)[order] for part in parts))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ValueCells(ColumnCells):
     """The cells of one column, with heavy ones split as in ``split``."""
 
-    split: SplitCells | None = None
-
-    @property
-    def _split(self) -> SplitCells:
-        assert self.split is not None  # noqa: S101 - made with one
-        return self.split
+    split: SplitCells
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Cells of the column."""
-        return (len(self._split.fine),)
+        return (len(self.split.fine),)
 
     def levels(self, column: str) -> AnswerLevels:
         """Return the levels of the column, from its fine codes."""
         levels = super().levels(column)
-        return AnswerLevels(levels.labels, levels.level_by_cell[self._split.fine])
+        return AnswerLevels(levels.labels, levels.level_by_cell[self.split.fine])
 
     def fractions(self, condition: Condition | None) -> Floats:
         """See :class:`ColumnCells`; a single value is selected wholly or not at all."""
         if condition is None or not condition.columns:
             return np.ones(self.shape)
-        split = self._split
+        split = self.split
         part = compute_fine_fractions(self.released, condition)[split.fine]
         part[split.single] = self._hold(condition, split.values)
         if split.codec.step_grid is None and not condition.compares_with_constants_only:
@@ -154,7 +149,7 @@ class ValueCells(ColumnCells):
 
     def linear(self) -> Linear:
         """Return the best linear estimate of the cells, from the one-ways, the counted values and all sums."""
-        split, (column,) = self._split, self.columns
+        split, (column,) = self.split, self.columns
         every = list_observations(self.released, (column,))
         assert every is not None  # noqa: S101 - every release measures single columns
         cells, rest = len(split.fine), split.rest
@@ -172,9 +167,9 @@ class ValueCells(ColumnCells):
             np.append(every.variance[fully_counted], every.sum_variance),
         ).combine()
 
-    def _hold(self, condition: Condition, numbers: Floats) -> NDArray[np.bool_]:
+    def _hold(self, condition: Condition, numbers: Floats) -> Bools:
         (column,) = self.columns
-        return condition.holds({column: as_released(numbers, self._split.codec.ranges()[column].type)})
+        return condition.holds({column: as_released(numbers, self.split.codec.ranges()[column].type)})
 
     def _list_others(self, code: int, condition: Condition) -> Floats:
         """Return representatives of the uncounted values of a split fine code.
@@ -182,7 +177,7 @@ class ValueCells(ColumnCells):
         These are its other multiples of the step.  If values may lie between multiples, also the midpoints, and the
         values that the condition names, with their neighbours.
         """
-        split, (column,) = self._split, self.columns
+        split, (column,) = self.split, self.columns
         grid, steps = split.codec.value_grid, split.codec.cell_values[code]
         assert grid is not None  # noqa: S101 - cells without multiples are not split
         every = np.arange(steps.start, steps.stop, dtype=np.float64)
@@ -207,7 +202,7 @@ def find_split_cells(cells: ColumnCells, selected_part: Floats) -> ValueCells | 
     split = released.remember(("split cells", column), lambda: _split_cells(released, column))
     if split is None or not ((selected_part > 0) & (selected_part < 1))[split.fine[split.single]].any():
         return None
-    return ValueCells(cells.released, cells.columns, cells.coarse, split)
+    return ValueCells(cells.released, cells.columns, cells.coarse, split=split)
 
 
 Floats = NDArray[np.float64]

@@ -63,8 +63,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         steps = sp.csr_matrix(np.stack([weights[row].toarray().ravel() * (axis == code) for code in order]))
         up_to = sp.csr_matrix(np.tril(np.ones((len(order), len(order))))) @ steps
         all_rows = sp.csr_matrix(np.repeat(up_to[-1].toarray(), len(order), axis=0))
-        for p in probabilities:
-            quantiles.append(_invert(linear, up_to, all_rows, p, lowest[order], farthest, z))
+        quantiles += [_invert(linear, up_to, all_rows, p, lowest[order], farthest, z) for p in probabilities]
     figures = np.array(quantiles).reshape(-1, 3)
     figures[np.abs(figures) < np.finfo(np.float64).tiny] = 0.0  # a cell that begins just above 0
     names = [labels[i] for i in shown for _ in probabilities]

@@ -388,46 +388,40 @@ class ReleasedCounts:
         return by_step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CountsOfSet(ReleasedCounts):
     """The release ``whole`` as seen in the merged codes of one named set, ``counts``.
 
     Single columns are as measured; the set is the only joint measurement.
     """
 
-    whole: ReleasedCounts | None = field(default=None, repr=False, compare=False)
-    counts: Counts | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def _of(self) -> tuple[ReleasedCounts, Counts]:
-        assert self.whole is not None and self.counts is not None  # noqa: S101 - made by ReleasedCounts.sets only
-        return self.whole, self.counts
+    whole: ReleasedCounts = field(repr=False, compare=False)
+    counts: Counts = field(repr=False, compare=False)
 
     @property
     def request(self) -> Request:
         """The public request of the release."""
-        return self._of[0].request
+        return self.whole.request
 
     @cached_property
     def recode(self) -> Recode:
         """Fine code -> merged code for the set's columns, coarse code for other columns."""
-        whole, counts = self._of
-        return merge_recode(whole.recode, counts)
+        return merge_recode(self.whole.recode, self.counts)
 
     @cached_property
     def joint(self) -> list[Counts]:
         """The counts of the set."""
-        _, counts = self._of
-        return [counts._replace(counts=counts.counts.reshape([int(m.max()) + 1 for m in counts.merges]), merges=())]
+        counts, sizes = self.counts, [int(m.max()) + 1 for m in self.counts.merges]
+        return [counts._replace(counts=counts.counts.reshape(sizes), merges=())]
 
     @property
     def measured(self) -> dict[str, list[Counts]]:
         """The counts of the release's steps."""
-        return self._of[0].measured
+        return self.whole.measured
 
     def read(self, name: str) -> pa.Table:
         """Return a table of the release."""
-        return self._of[0].read(name)
+        return self.whole.read(name)
 
 
 def merge_recode(recode: Recode, counts: Counts) -> Recode:

@@ -103,7 +103,7 @@ def remake_rows(
     released: ReleasedCounts,
     measured: Mapping[str, Sequence[Counts]],
     mechanism: AnyMechanism | None = None,
-    sums: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
+    sums: Mapping[str, Sequence[Ints]] | None = None,
     rungs: Mapping[str, RungCounts] | None = None,
 ) -> pa.Table:
     """Return the rows that the release's own steps make from the counts ``measured`` instead of its own.
@@ -166,10 +166,10 @@ def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) ->
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
-def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise) -> dict[str, list[NDArray[np.int64]]]:
+def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise) -> dict[str, list[Ints]]:
     """Return the sums of every trend look and counting step on the model's rows, with new noise of the same scale."""
     first_sums = {name: len(counts) for name, counts in released.measured.items()}
-    sums: dict[str, list[NDArray[np.int64]]] = {}
+    sums: dict[str, list[Ints]] = {}
     for name, first in {**dict.fromkeys(released.trend_files, 0), **first_sums}.items():
         queries = noisy.read_receipts(released.read(f"{released.noisy_files[name]}_receipts.parquet"))[first:]
         if not queries:
@@ -266,22 +266,27 @@ def simulate_answer(
 
     The error is unknown if a pair of the columns was not measured, if rows are linked, or if the release has a prior.
     """
-    names, estimate = figures(released.table.select(list(columns)))
+    columns = list(columns)
+    names, estimate = figures(released.table.select(columns))
     missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
     nothing = np.full(len(names), np.nan)
     why = PRIOR_WARNING if released.request.has_prior else ""
     why = why if released.request.spec.panel is None else LINKED_ROWS_WARNING
     if missing or why:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing, why)
-    differences = []
-    for table in iterate_replicates(released, progress):
-        differences.append(_align_ranks(names, *figures(table.select(list(columns)))) - estimate)
-    elsewhere = [_align_ranks(names, *figures(place_rows(released, columns, end))) - estimate for end in (0, 1)]
-    together = [_align_ranks(names, *figures(arrange_rows(released, columns, way))) - estimate for way in (-1, 1)]
+
+    def differ(table: pa.Table) -> Floats:
+        by_name = dict(zip(*figures(table), strict=True))
+        others = [by_name.get(name, np.nan) for name in names]  # such as a group without rows
+        return np.array(others, dtype=np.float64) - estimate
+
+    differences = [differ(table.select(columns)) for table in iterate_replicates(released, progress)]
+    elsewhere = [differ(place_rows(released, columns, end)) for end in (0, 1)]
+    together = [differ(arrange_rows(released, columns, way)) for way in (-1, 1)]
     unknown = (np.max(np.abs(elsewhere), axis=0) ** 2 + np.max(np.abs(together), axis=0) ** 2) / 4
     free = make_unshrunk_rows(released)
-    shrunk = 0.0 if free is None else _align_ranks(names, *figures(free.select(list(columns)))) - estimate
-    kept_to = _align_ranks(names, *figures(refit_rows(released, columns).select(list(columns)))) - estimate
+    shrunk = 0.0 if free is None else differ(free.select(columns))
+    kept_to = differ(refit_rows(released, columns).select(columns))
     bias = np.square(shrunk) + np.square(kept_to)
     error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
@@ -304,12 +309,6 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], direction: in
             source = np.lexsort((numbers, cell))
             moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
     return pa.table({c: compute_values(c, released.every_codec[c], released.language, moved) for c in columns})
-
-
-def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
-    """Return figures in the order of ``names``; NaN for a missing name, such as a group without rows."""
-    by_name = dict(zip(others, figures, strict=True))
-    return np.array([by_name.get(name, np.nan) for name in names], dtype=np.float64)
 
 
 def place_rows(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:

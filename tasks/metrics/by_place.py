@@ -84,7 +84,7 @@ class Income(NamedTuple):
     rank_score: float
 
 
-def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_gini(counts: NDArray[np.int64], wages: Floats) -> Floats:
     """Return the Gini index of each group: 0 (everybody earns the same) to 1 - 1/n (one of n people earns everything).
 
     ``counts`` (..., codes): people of each group with each wage; ``wages`` (codes): values >= 0.  With the n wages in
@@ -108,7 +108,7 @@ def score_income(
     place: str,
     sex: str,
     wage: str,
-    wages: NDArray[np.float64],
+    wages: Floats,
     sexes: tuple[int, int],
 ) -> Income:
     """Return NIST 2018's third metric; ``wages``: the value (>= 0) of every code of ``wage``, NaN for null, left out.
@@ -143,9 +143,7 @@ def score_income(
     return Income(gini_score, rank_score)
 
 
-def _compute_figures(
-    counts: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
-) -> tuple[NDArray[np.float64], dict[int, int]]:
+def _compute_figures(counts: NDArray[np.int64], wages: Floats, sexes: tuple[int, int]) -> tuple[Floats, dict[int, int]]:
     """Return the Gini index of every place, and the rank of each place with people by its pay gap."""
     has_wage = ~np.isnan(wages)
     people, worth = counts[:, :, has_wage], wages[has_wage]

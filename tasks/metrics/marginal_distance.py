@@ -88,9 +88,7 @@ def count_sparsely(
     return row, ours.astype(np.int64, copy=False), theirs.astype(np.int64, copy=False)
 
 
-def compute_l1_distances(
-    real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0
-) -> NDArray[np.float64]:
+def compute_l1_distances(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> Floats:
     """Return the L1 distance of the normalised marginals, shape (len(cliques),), each 0..2 (0: equal, 2: disjoint).
 
     DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely, so
@@ -182,7 +180,7 @@ class GroupScores(NamedTuple):
     """
 
     score: float
-    scores: NDArray[np.float64]
+    scores: Floats
     biased: NDArray[np.bool_]
 
 
@@ -257,7 +255,7 @@ def _compute_distances(
     cliques: Sequence[Clique],
     rows: tuple[NDArray[np.int64], NDArray[np.int64]],
     threads: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return each group's mean density difference over the cliques, 0..2, shape (groups,); 0 for no cliques.
 
     ``group``: the group number of every row of both tables; ``rows``: each group's number of rows in each table.

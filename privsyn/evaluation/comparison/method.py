@@ -394,16 +394,15 @@ class CodeEncoding:
         return {a: [str(code) for code in range(self.domain.size(a))] for a in self.domain.attributes}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CodeRequest(Request):
     """The public request of a trial, whose rows come as codes."""
 
-    trial: MethodInput | None = None
+    trial: MethodInput
 
     @cached_property
     def encoding(self) -> CodeEncoding:  # type: ignore[override]
         """The trial's domain and bins."""
-        assert self.trial is not None  # noqa: S101 - always given
         return CodeEncoding(self.trial.rows.domain, self.trial.binning)
 
 

@@ -201,12 +201,12 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
     return CodeTable(encoding.domain, tuple(columns))
 
 
-def draw_pulls(columns: int, strength: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def draw_pulls(columns: int, strength: float, rng: np.random.Generator) -> Floats:
     """Return each column's correlation with the latent variable of :func:`assume_rows`, shape (columns,)."""
     return np.sqrt(strength) * np.linspace(0, 1, columns + 1)[1:][rng.permutation(columns)] ** 2
 
 
-def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]:
+def assume_shares(codec: Codec, rng: np.random.Generator) -> Floats:
     """Return the shares of a column's bins in :func:`assume_rows`, shape (bins,), summing to 1."""
     shares = 1.0 / (1.0 + rng.permutation(int(codec.groups.max()) + 1)) ** CATEGORY_SKEW
     for start, end in codec.in_order:
@@ -215,7 +215,7 @@ def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]
     return np.asarray(shares / shares.sum())
 
 
-def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
+def _draw_codes(codec: Codec, place: Floats, rng: np.random.Generator) -> NDArray[np.uint32]:
     """Return a fine code for each quantile ``place``, 0 to 1: its bin, then a uniformly drawn code of the bin."""
     groups = codec.groups
     bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
