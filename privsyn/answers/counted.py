@@ -10,7 +10,7 @@ high, and answers about whole cells gain nothing from it.  But a question about 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -604,40 +604,32 @@ def _answer_model_means(
     return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")
 
 
-Ask = Callable[[tuple[str, ...], "str | Condition | None"], "pd.DataFrame"]
-"""A question by counted columns, where a condition holds."""
-
-
 def answer_in_groups(
-    released: ReleasedCounts, groups: tuple[str, ...], where: str | None, subject: str, ask: Ask
+    released: ReleasedCounts,
+    groups: tuple[str, ...],
+    where: str | None,
+    subject: str,
+    answer: Callable[[Question], Estimates],
+    *,
+    others: Sequence[str] = (),
+    event: Condition | None = None,
+    population: bool = False,
 ) -> pd.DataFrame:
-    """Return the answers in groups, by counted columns and by columns that rules compute."""
+    """Return the answers in groups, by counted columns and by columns that rules compute.
+
+    ``others``, ``event`` and ``population``: of the question, see :meth:`Question.of`.
+    """
+
+    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
+        question = Question.of(released, by, where, others, event=event, population=population)
+        return build_answer_table(question, answer(question), subject)
+
     checked = [check_column(released, name) for name in groups]
     if all(name in released.columns for name in checked):
         return ask(groups, where)
     table = ask_by_levels(released, groups, where, ask)
     table.attrs["about"] = subject
     return table
-
-
-def ask_counts(released: ReleasedCounts, level: float, subject: str, population: bool = False) -> Ask:
-    """Return the question "how many rows are there"."""
-
-    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-        question = Question.of(released, by, where, population=population)
-        return build_answer_table(question, answer_counts(question, level), subject)
-
-    return ask
-
-
-def ask_shares(released: ReleasedCounts, event: Condition, level: float, subject: str, population: bool = False) -> Ask:
-    """Return the question "for what share of rows does ``event`` hold"."""
-
-    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-        question = Question.of(released, by, where, event=event, population=population)
-        return build_answer_table(question, answer_shares(question, event, level), subject)
-
-    return ask
 
 
 def list_levels_within(

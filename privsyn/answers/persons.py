@@ -11,6 +11,7 @@ Transitions of linked rows, from the released counts of pairs of rows: shares, w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +22,14 @@ from numpy.typing import NDArray
 from privsyn.answers.answer_table import answer_table, name_label
 from privsyn.answers.cells import ColumnCells, state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
-from privsyn.answers.counted import answer_in_groups, ask_counts, ask_shares, list_levels_within
-from privsyn.answers.question import compute_normal_factor
+from privsyn.answers.counted import (
+    answer_counts,
+    answer_in_groups,
+    answer_shares,
+    build_answer_table,
+    list_levels_within,
+)
+from privsyn.answers.question import Question, compute_normal_factor
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.frozen_model import FieldError
@@ -89,9 +96,12 @@ def _answer_measured(
     released: ReleasedCounts, event: AtLevel, by: Sequence[str], level: float, subject: str, *, share: bool
 ) -> pd.DataFrame:
     if share:
-        table = ask_shares(released, event, level, subject)(tuple(by), None)
+        question = Question.of(released, by, None, event=event)
+        estimates = answer_shares(question, event, level)
     else:
-        table = ask_counts(released, level, subject)(tuple(by), event)
+        question = Question.of(released, by, event)
+        estimates = answer_counts(question, level)
+    table = build_answer_table(question, estimates, subject)
     kept_rows_words = describe_kept_rows(released)  # figures cover all kept rows, not one drawn row
     words = [word for word in table.attrs["words"] if word not in kept_rows_words]
     table.attrs["words"] = [*words, describe_kept(released)]
@@ -132,7 +142,7 @@ def _answer_by_bounds(
 
 
 def _count(released: ReleasedCounts, by: Sequence[str], where: str | None, level: float) -> pd.DataFrame:
-    return answer_in_groups(released, tuple(by), where, "", ask_counts(released, level, ""))
+    return answer_in_groups(released, tuple(by), where, "", partial(answer_counts, level=level))
 
 
 def read_summary(text: str) -> Summary | None:

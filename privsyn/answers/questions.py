@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from privsyn.data_contracts.unicode import adopt_spellings
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privsyn.answers.conditions import Condition
     from privsyn.answers.released_counts import ReleasedCounts
     from privsyn.answers.simulated import Kind, Progress, Simulated
 
@@ -72,10 +71,11 @@ class Questions:
 
         Estimates are unbiased, so they may be negative, and sums of estimates are estimates of sums.
         """
-        from privsyn.answers.counted import answer_in_groups, ask_counts
+        from privsyn.answers.counted import answer_counts, answer_in_groups
 
         subject, level = f"rows{_describe_rows(by, where)}", _check_level(level)
-        return answer_in_groups(self._counts, by, where, subject, ask_counts(self._counts, level, subject, population))
+        answer = partial(answer_counts, level=level)
+        return answer_in_groups(self._counts, by, where, subject, answer, population=population)
 
     @check_arguments
     def share(
@@ -91,7 +91,7 @@ class Questions:
         ``what``: a condition, or the name of a boolean column, or of another column, whose values are all shown.
         """
         from privsyn.answers.cells import check_column, state_rule
-        from privsyn.answers.counted import answer_in_groups, ask_shares
+        from privsyn.answers.counted import answer_in_groups, answer_shares
 
         groups, released = _list_names(by), self._counts
         subject = f"share of {what}{_describe_rows(groups, where)}"
@@ -102,9 +102,8 @@ class Questions:
         if column and released.language.types[what] != "truth":
             return self._answer_shares_of_values(what, groups, where, level, subject, population)
         event = state_rule(released, f"`{what}`" if column else what)
-        return answer_in_groups(
-            released, groups, where, subject, ask_shares(released, event, level, subject, population)
-        )
+        answer = partial(answer_shares, event=event, level=level)
+        return answer_in_groups(released, groups, where, subject, answer, event=event, population=population)
 
     @check_arguments
     def mean(
@@ -116,17 +115,12 @@ class Questions:
         population: bool = False,
     ) -> pd.DataFrame:
         """Return the mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
-        from privsyn.answers.counted import answer_in_groups, answer_means, build_answer_table
-        from privsyn.answers.question import Question
+        from privsyn.answers.counted import answer_in_groups, answer_means
 
         groups, level = _list_names(by), _check_level(level)
         subject = f"mean of {column}{_describe_rows(groups, where)}"
-
-        def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            question = Question.of(self._counts, by, where, (column,), population=population)
-            return build_answer_table(question, answer_means(question, column, level), subject)
-
-        table = answer_in_groups(self._counts, groups, where, subject, ask)
+        answer, others = partial(answer_means, column=column, level=level), (column,)
+        table = answer_in_groups(self._counts, groups, where, subject, answer, others=others, population=population)
         return self._note_moments(table, column)
 
     @check_arguments
@@ -268,12 +262,12 @@ class Questions:
     ) -> pd.DataFrame:
         import pandas as pd
 
-        from privsyn.answers.counted import answer_in_groups, ask_shares, list_levels_within
+        from privsyn.answers.counted import answer_in_groups, answer_shares, list_levels_within
 
         parts, words = [], []
         for label, event in list_levels_within(self._counts, column, groups, where):
-            ask = ask_shares(self._counts, event, level, subject, population)
-            table = answer_in_groups(self._counts, groups, where, subject, ask)
+            answer = partial(answer_shares, event=event, level=level)
+            table = answer_in_groups(self._counts, groups, where, subject, answer, event=event, population=population)
             table.insert(len(groups), name_label(column), label)
             parts.append(table)
             words += table.attrs["words"]
