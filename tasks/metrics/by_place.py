@@ -60,21 +60,13 @@ def denoise(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 def _score_pies(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
     """Return the score of each pie, shape (T,), from counts of shape (T, kinds)."""
     shown, shown_synthetic = (denoise(counts) for counts in (real, synthetic))
-    divergence = compute_jensen_shannon(shown.astype(np.float64) + _TINY, shown_synthetic.astype(np.float64) + _TINY)
+    p, q = (pie / pie.sum(axis=-1, keepdims=True) for pie in (shown + _TINY, shown_synthetic + _TINY))
+    middle = (p + q) / 2
+    nats = (rel_entr(p, middle) + rel_entr(q, middle)).sum(axis=-1) / 2
+    divergence = np.sqrt(np.clip(nats / np.log(2), 0, 1))  # Jensen-Shannon distance (Endres and Schindelin 2003)
     misleading = MISLEADING_PENALTY * ((shown == 0) & (shown_synthetic > 0)).sum(axis=-1)
     bias = BIAS_PENALTY * (np.abs(real.sum(axis=-1) - synthetic.sum(axis=-1)) > ALLOWED_BIAS)
     return np.clip(1 - (divergence + misleading + bias), 0, 1)
-
-
-def compute_jensen_shannon(p: Floats, q: Floats) -> Floats:
-    """Return the base-2 Jensen-Shannon distance, 0..1, of distributions on the last axis, which need not sum to 1.
-
-    It is sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).
-    """
-    p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
-    middle = (p + q) / 2
-    nats = (rel_entr(p, middle) + rel_entr(q, middle)).sum(axis=-1) / 2
-    return np.sqrt(np.clip(nats / np.log(2), 0, 1))
 
 
 class Income(NamedTuple):

@@ -35,11 +35,6 @@ class RangeQuery:
 
     allowed: Mapping[str, NDArray[np.bool_]]
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes with a condition."""
-        return tuple(self.allowed)
-
 
 def draw_privsyn_queries(
     domain: Domain, number: int = 1_000, attributes: int = 3, seed: int = 0

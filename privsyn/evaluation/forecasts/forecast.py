@@ -382,7 +382,7 @@ def _simulate(
     at_spec_epsilon = _with_epsilon(request, spec.privacy.epsilon)
     stand_in = MadeUpTable.of(at_spec_epsilon, rows, earlier, public_table, strength, table)
     qualities: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
-    drawn = [(stand_in.table(seed), stand_in.prior(seed), stand_in.stored(seed)) for seed in range(seeds)]
+    drawn = [stand_in.draw(seed) for seed in range(seeds)]
     several = [
         (epsilon, seed)
         for epsilon in wanted

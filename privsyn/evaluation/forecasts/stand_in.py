@@ -55,18 +55,16 @@ PLACES = 24
 
 
 class MadeUpTable(NamedTuple):
-    """The stand-in for the private table; functions take the seed of a simulated release.
+    """The stand-in for the private table.
 
-    ``table``: the stand-in's rows in fine codes.  ``prior``: rows that replace the spec's prior (None: keep the prior).
+    ``draw``: returns, for the seed of a simulated release, the stand-in's rows in fine codes, rows that replace the
+    spec's prior (None: keep the prior), and the same rows with their values (None: only codes).
     ``words``: the stand-in's description.  ``made_up``: whether the rows are made up.
-    ``stored``: the same rows with their values (None: only codes).
     """
 
-    table: Callable[[int], CodeTable]
-    prior: Callable[[int], CodeTable | None]
+    draw: Callable[[int], tuple[CodeTable, CodeTable | None, pa.Table | None]]
     words: str
     made_up: bool = False
-    stored: Callable[[int], pa.Table | None] = lambda seed: None
 
     @classmethod
     def of(
@@ -76,7 +74,7 @@ class MadeUpTable(NamedTuple):
         earlier: str | Path | None,
         public: str | Path | None,
         strength: float | None,
-        table: str = "",
+        table: str,
     ) -> MadeUpTable:
         """Return ``rows`` rows drawn from an earlier release, a public table or the spec's prior, or made-up rows.
 
@@ -93,28 +91,22 @@ class MadeUpTable(NamedTuple):
                 codes, stored = read_release_rows(earlier, encoding, request.spec, table)
             else:
                 codes, stored = read_public_rows(public or "", encoding, request.spec)
-            return cls(
-                lambda seed: resample_rows(codes, rows, seed),
-                lambda seed: None,
-                f"rows like the {'earlier release' if earlier is not None else 'public table'}",
-                stored=lambda seed: stored.take(_draw_places(codes, rows, seed)),
-            )
+            words = f"rows like the {'earlier release' if earlier is not None else 'public table'}"
+            places = lambda seed: _draw_places(codes, rows, seed)  # noqa: E731
+            return cls(lambda seed: (take_rows(codes, places(seed)), None, stored.take(places(seed))), words)
         if prior is not None:
             if strength is not None:
                 problem = "made-up rows are not like the spec's prior, so they cannot show its benefit"
                 cure = "Leave it out to use rows like the prior's, or name a public table or an earlier release"
                 raise RequestError(problem, cure, "forecast.strength")
             words = "rows like the spec's prior, which cannot fit better: it helps at most this much"
-            return cls(
-                lambda seed: resample_rows(prior, rows, seed),
-                lambda seed: resample_rows(prior, prior.rows, seed, 3),
-                words,
-            )
+            again = lambda seed: resample_rows(prior, prior.rows, seed, 3)  # noqa: E731
+            return cls(lambda seed: (resample_rows(prior, rows, seed), again(seed), None), words)
         most = DEFAULT_STRENGTH if strength is None else strength
         if not 0 <= most <= 1:
             raise RequestError(f"{most:g} is not a strength", "Choose a correlation from 0 to 1", "forecast.strength")
         words = f"typical columns, with pairs correlated by 0 to {most:g}, most of them weakly"
-        return cls(lambda seed: assume_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
+        return cls(lambda seed: (assume_rows(encoding, rows, most, seed), None, None), words, made_up=True)
 
 
 def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
