@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -253,24 +252,15 @@ def encode_table(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> C
 
 
 def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
-    domain, groups = encoding.domain, encoding.groups
-    parts: dict[str, list[NDArray[Any]]] = {a: [] for a in domain.attributes}
-    for batch in batches:
-        for attribute in domain.attributes:
-            parts[attribute].append(batch.column(attribute).to_numpy())
-    fine = []
-    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        fine.append(np.concatenate([np.zeros(0, choose_code_dtype(size)), *parts.pop(attribute)]))
-    table = CodeTable(domain, tuple(fine))
-    return CodedTable(table, to_bins(table, groups))
+    table = CodeTable.from_arrow(list(batches), encoding.domain)
+    return CodedTable(table, to_bins(table, encoding.groups))
 
 
 def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
     """Return a table of fine codes in codes of the public bins."""
     domain = Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
-    columns = []
-    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        columns.append(groups[attribute].astype(choose_code_dtype(size))[fine.column(attribute)])
+    sized = zip(domain.attributes, domain.sizes, strict=True)
+    columns = (groups[a].astype(choose_code_dtype(size))[fine.column(a)] for a, size in sized)
     return CodeTable(domain, tuple(columns))
 
 

@@ -219,22 +219,15 @@ def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> t
 
     ``errors[w - 1]``: cells and L1 errors of the w-way marginals.
     """
-    errors_of_sizes = []
+    sizes = []
     for ways, (cells, l1) in enumerate(errors, start=1):
         number = np.asarray(cells, dtype=np.int64)
         class_of = np.searchsorted(SIZE_CLASSES, number, side="left")
-        for c in np.unique(class_of):
-            inside = class_of == c
-            errors_of_sizes.append(
-                SizeError(
-                    ways=ways,
-                    cells_from=int(number[inside].min()),
-                    cells_to=int(number[inside].max()),
-                    marginals=int(inside.sum()),
-                    mean_l1=float(l1[inside].mean()),
-                )
-            )
-    return tuple(errors_of_sizes)
+        for inside in (class_of == c for c in np.unique(class_of)):
+            low, high, mean = int(number[inside].min()), int(number[inside].max()), float(l1[inside].mean())
+            marginals = int(inside.sum())
+            sizes.append(SizeError(ways=ways, cells_from=low, cells_to=high, marginals=marginals, mean_l1=mean))
+    return tuple(sizes)
 
 
 def list_stages(
@@ -271,13 +264,11 @@ class ColumnReading:
 
     def not_meant(self, spec: ReleaseSpec, columns: Collection[str]) -> tuple[str, ...]:
         """Return the ``columns`` with more than MISREAD_SHARE of values whose meaning a repair changed."""
-        counts, misread = self.repairs.counts, []
-        for column in columns:
-            meant = list_meant_repairs(spec, column)
-            lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in meant)
-            if lost > MISREAD_SHARE * self.rows:
-                misread.append(column)
-        return tuple(misread)
+        lost: Counter[str] = Counter()
+        for (column, repair), values in self.repairs.counts.items():
+            if column in columns and repair not in list_meant_repairs(spec, column):
+                lost[column] += values
+        return tuple(column for column in columns if lost[column] > MISREAD_SHARE * self.rows)
 
 
 def list_broken_rules(reading: ColumnReading) -> tuple[str, ...]:

@@ -151,13 +151,9 @@ def format_heading(line: MetricLine) -> str:
 
 def _list_row(results: Comparison, line: MetricLine, epsilon: float) -> list[tuple[str, bool]]:
     """Return a cell's text for each method, and whether it is the best of several."""
-    best = line.best(epsilon)
-    row = []
-    for method in results.methods:
-        cell = line.cells[method.name, epsilon]
-        mark = cell.mean is not None and cell.mean == best and len(results.methods) > 1
-        row.append((cell.text(), mark))
-    return row
+    best = line.best(epsilon) if len(results.methods) > 1 else None
+    cells = [line.cells[method.name, epsilon] for method in results.methods]
+    return [(cell.text(), best is not None and cell.mean == best) for cell in cells]
 
 
 def format_markdown(results: Comparison) -> str:
