@@ -88,9 +88,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """A conjunction of conditions."""
+    """A conjunction of conditions; ``tied``: a single part, since they share columns."""
 
     conditions: tuple[Condition, ...]
+    tied: bool = False
 
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -120,21 +121,15 @@ class AllOf(Condition):
 
     def parts(self) -> list[Condition]:
         """Return the parts of the condition; parts that share columns are one."""
+        if self.tied:
+            return [self]
         groups: list[tuple[set[str], list[Condition]]] = []
         for each in (part for c in self.conditions for part in c.parts()):
             columns = set(each.columns)
             touching = [g for g in groups if g[0] & columns]
             merged = (columns.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
             groups = [g for g in groups if g not in touching] + [merged]
-        return [tied[0] if len(tied) == 1 else TiedConditions(tuple(tied)) for _, tied in groups]
-
-
-class TiedConditions(AllOf):
-    """Several conditions that share columns."""
-
-    def parts(self) -> list[Condition]:
-        """Return one part."""
-        return [self]
+        return [tied[0] if len(tied) == 1 else AllOf(tuple(tied), tied=True) for _, tied in groups]
 
 
 def name_codes_attribute(attribute: str) -> str:

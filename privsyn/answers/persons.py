@@ -59,9 +59,8 @@ def answer_persons(
     event = find_event(released, summary)
     if event is not None:
         return _answer_measured(released, event, by, level, subject, share=share)
-    if (
-        summary.function not in OF_TRUTH or released.request.has_parent_rows
-    ):  # tables below parent rows have no counts of all rows
+    # tables below parent rows have no counts of all rows
+    if summary.function not in OF_TRUTH or released.request.has_parent_rows:
         raise RequestError(
             f"not known: {summary.name} of a {released.record_unit} was not measured",
             "Ask about statements in the release's `workload`, or add this one to the next release's `workload`",
@@ -114,7 +113,8 @@ def _answer_by_bounds(
     """Return the estimate and bounds from counts of drawn rows and of all rows (see the module's header)."""
     condition, always = state_rule(released, summary.of), summary.function == "always"
     end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
-    number, drawn = (_count(released, by, where, end_level) for where in (None, summary.of))
+    answer = partial(answer_counts, level=end_level)
+    number, drawn = (answer_in_groups(released, tuple(by), where, "", answer) for where in (None, summary.of))
     labels = [name_label(name) for name in by]
     drawn_bounds = drawn[[*labels, "low", "high"]].rename(columns={"low": "low_drawn", "high": "high_drawn"})
     merged = number.merge(drawn_bounds, how="left", on=labels) if labels else number.join(drawn_bounds)
@@ -139,10 +139,6 @@ def _answer_by_bounds(
     table = answer_table(columns, estimate, np.nan, low, high, sources, subject)
     table.attrs["words"].append(describe_kept(released))
     return table
-
-
-def _count(released: ReleasedCounts, by: Sequence[str], where: str | None, level: float) -> pd.DataFrame:
-    return answer_in_groups(released, tuple(by), where, "", partial(answer_counts, level=level))
 
 
 def read_summary(text: str) -> Summary | None:

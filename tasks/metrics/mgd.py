@@ -18,7 +18,6 @@ from privsyn.tasks.metrics.earth_mover import (
     Hierarchy,
     HierarchyLevel,
     Ints,
-    Scale,
     build_default_hierarchy,
     build_tree_hierarchy,
     check_integers,
@@ -209,15 +208,13 @@ class EarthMoverCost:
 
     ``along``: the cost of moving along each axis.  ``adjusted``: the cost of adding and removing.  ``by_bin``: shape of
     the marginal; what is added to or removed from a bin, and half the cost of each move from or to it.  Each of
-    ``by_bin`` and (``along``, ``adjusted``) sums to ``aemc``.  The plan found costs ``aemc``; no plan costs less than
-    ``aemc - rounding``, which is 0 if weights and tolerance are simple fractions.
+    ``by_bin`` and (``along``, ``adjusted``) sums to ``aemc``.
     """
 
     aemc: float
     along: tuple[float, ...]
     adjusted: float
     by_bin: Floats
-    rounding: float
 
 
 def _compute_distance(axis: Axis, i: Ints, j: Ints) -> Floats:
@@ -252,9 +249,7 @@ def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: f
     ours, theirs = (counts.transpose(order).reshape(flat) for counts in (p, q))
     a, b, units = find_cheapest_moves(ours, theirs, graphs, weights, scale)
     numbers = np.arange(p.size).reshape(p.shape).transpose(order).ravel()
-    moved = units / scale.records
-    rounding = _bound_rounding(scale, sum(g.longest for g in graphs), float(moved.sum()), p.size, tolerance)
-    return _price_moves(p, q, axes, tolerance, (numbers[a], numbers[b], moved), rounding)
+    return _price_moves(p, q, axes, tolerance, (numbers[a], numbers[b], units / scale.records))
 
 
 def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
@@ -270,14 +265,8 @@ def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
         raise ValueError(f"the tolerance must be 0 or more and finite, not {tolerance}")
 
 
-def _bound_rounding(scale: Scale, edges: int, moved: float, bins: int, tolerance: float) -> float:
-    """Return how much the plan's cost may exceed the minimum, in records; see :func:`compute_aemc`."""
-    off = abs(tolerance - scale.tolerance / scale.records)
-    return (0.0 if scale.exact else moved * edges / scale.cost) + 2 * bins * off
-
-
 def _price_moves(
-    p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float, moves: tuple[Ints, Ints, Floats], rounding: float
+    p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float, moves: tuple[Ints, Ints, Floats]
 ) -> EarthMoverCost:
     """Return the objective of equation (1) at the moves, split by axis and by bin."""
     source, target, amount = moves
@@ -291,4 +280,4 @@ def _price_moves(
         cost = amount * _compute_distance(axis, i, j) / total
         along.append(float(cost.sum()))
         by_bin += (np.bincount(source, cost, p.size) + np.bincount(target, cost, p.size)) / 2
-    return EarthMoverCost(sum(along) + adjusted, tuple(along), adjusted, by_bin.reshape(p.shape), rounding / total)
+    return EarthMoverCost(sum(along) + adjusted, tuple(along), adjusted, by_bin.reshape(p.shape))
