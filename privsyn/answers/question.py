@@ -22,14 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from privsyn.answers.cells import (
-    ColumnCells,
-    EmptySelectionError,
-    check_column,
-    mark_pairs,
-    state_rule,
-    sum_to_coarse,
-)
+from privsyn.answers.cells import ColumnCells, EmptySelectionError, check_column, mark_pairs, state_rule, sum_to_coarse
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.base.errors import RequestError

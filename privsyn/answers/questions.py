@@ -173,9 +173,7 @@ class Questions:
             raise RequestError("names one column twice", "Name each column once", "query.columns")
         if len(columns) == 1:
             raise RequestError(
-                "a correlation is of two columns of numbers",
-                "Name two of them, or none for all pairs",
-                "query.columns",
+                "a correlation is of two columns of numbers", "Name two of them, or none for all pairs", "query.columns"
             )
         correlations = answer_correlations(released, columns or numbers, _check_level(level))
         estimate, error, low, high = np.array([c[2:6] for c in correlations], dtype=np.float64).reshape(-1, 4).T
@@ -252,13 +250,7 @@ class Questions:
         return ReleaseComparison(self, earlier)
 
     def _answer_shares_of_values(
-        self,
-        column: str,
-        groups: tuple[str, ...],
-        where: str | None,
-        level: float,
-        subject: str,
-        population: bool,
+        self, column: str, groups: tuple[str, ...], where: str | None, level: float, subject: str, population: bool
     ) -> pd.DataFrame:
         import pandas as pd
 

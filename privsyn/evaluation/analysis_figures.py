@@ -274,12 +274,7 @@ def _build_result(
     unknown = (np.nan, np.nan)
     figures = tuple(_build_figure(name, *of_real, synthetic.get(name, unknown)[0]) for name, of_real in real.items())
     return AnalysisResult(
-        title=analysis.title,
-        kind=analysis.kind,
-        rows_real=rows[0],
-        rows_synthetic=rows[1],
-        figures=figures,
-        note=note,
+        title=analysis.title, kind=analysis.kind, rows_real=rows[0], rows_synthetic=rows[1], figures=figures, note=note
     )
 
 

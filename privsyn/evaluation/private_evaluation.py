@@ -86,11 +86,7 @@ class _Tables:
     broken: tuple[str, ...] = ()
 
 
-def evaluate(
-    asked: AskedEvaluation,
-    settings: Settings,
-    stage: RunStage = lambda name, run: run(),
-) -> Report:
+def evaluate(asked: AskedEvaluation, settings: Settings, stage: RunStage = lambda name, run: run()) -> Report:
     """Compare the release with the real table and write ``private/reports/<run>/report.html`` and its figures.
 
     Raises RequestError (exit 2) for a wrong argument or a missing package before any row is read, and for tables that
@@ -135,8 +131,7 @@ def _evaluate(asked: AskedEvaluation, settings: Settings, release: EvaluatedRele
         lambda: compute_column_statistics(spec, encoding, real.batches(), synthetic.batches(), released.recode),
     )
     analyses = asked.spec.analyses and stage(
-        "Run analyses",
-        lambda: run_analyses(asked.spec.analyses, spec, encoding, real.batches(), synthetic.batches()),
+        "Run analyses", lambda: run_analyses(asked.spec.analyses, spec, encoding, real.batches(), synthetic.batches())
     )
     panel: tuple[PanelFigure, ...] = ()
     if spec.panel:

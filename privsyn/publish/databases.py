@@ -38,14 +38,7 @@ from privsyn.publish.formats.tables import (
     name_linked_file,
 )
 from privsyn.sources.databases import CONFIGURATION, format_address
-from privsyn.sources.reader import (
-    REFUSED_BY_DATABASE,
-    ErrorPattern,
-    build_select,
-    find_problem,
-    quote_name,
-    quote_text,
-)
+from privsyn.sources.reader import REFUSED_BY_DATABASE, ErrorPattern, build_select, find_problem, quote_name, quote_text
 from privsyn.storage.released_files import (
     check_released_file,
     list_synthetic_names,

@@ -409,14 +409,7 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
 
 
 DESCRIPTIONS = frozenset(
-    {
-        "README.md",
-        PICTURE,
-        metadata.SCHEMA,
-        metadata.DATA_PACKAGE,
-        metadata.CROISSANT,
-        deployments_registry.NAME,
-    }
+    {"README.md", PICTURE, metadata.SCHEMA, metadata.DATA_PACKAGE, metadata.CROISSANT, deployments_registry.NAME}
 )
 """The files that only describe a release; later versions may word them differently."""
 
@@ -448,11 +441,7 @@ def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
 
 
 def write_descriptions(
-    folder: Path,
-    plan: Plan,
-    certificate: Certificate,
-    rows: int,
-    versions: Mapping[str, str],
+    folder: Path, plan: Plan, certificate: Certificate, rows: int, versions: Mapping[str, str]
 ) -> None:
     """Write ``datapackage.json``, ``croissant.json`` and ``registry.yaml``; only the manifest is written later.
 

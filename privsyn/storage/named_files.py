@@ -19,12 +19,7 @@ import pyarrow.parquet as pq
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.public_counts import Prior, PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.released_files import (
-    CUTS_FILE,
-    check_released_file,
-    read_manifest_if_readable,
-    read_public_spec,
-)
+from privsyn.storage.released_files import CUTS_FILE, check_released_file, read_manifest_if_readable, read_public_spec
 from privsyn.storage.table_files import is_parquet, refuse_url
 
 MAX_BYTES = 4 << 30

@@ -95,13 +95,7 @@ def compute_gini(counts: NDArray[np.int64], wages: Floats) -> Floats:
 
 
 def score_income(
-    real: CodeTable,
-    synthetic: CodeTable,
-    place: str,
-    sex: str,
-    wage: str,
-    wages: Floats,
-    sexes: tuple[int, int],
+    real: CodeTable, synthetic: CodeTable, place: str, sex: str, wage: str, wages: Floats, sexes: tuple[int, int]
 ) -> Income:
     """Return NIST 2018's third metric; ``wages``: the value (>= 0) of every code of ``wage``, NaN for null, left out.
 

@@ -91,10 +91,7 @@ def draw_subsample(table: CodeTable, share: float, seed: int | Sequence[int]) ->
 
 
 def score_subsamples(
-    scores: Mapping[str, Score],
-    real: CodeTable,
-    shares: Sequence[float] = SHARES,
-    seed: int = 0,
+    scores: Mapping[str, Score], real: CodeTable, shares: Sequence[float] = SHARES, seed: int = 0
 ) -> dict[str, Floats]:
     """Return each score of a random sample of each share, shape (shares,).
 

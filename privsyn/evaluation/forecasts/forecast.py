@@ -372,7 +372,7 @@ def _simulate(
     """Return the forecast of one table with one row per person.
 
     ``table``: name of a further table (empty: the first tables); ``progress``: called with the number of simulated
-    releases done, of which other tables had ``before``.
+    releases done; ``before``: number of simulated releases of earlier tables.
     """
     spec = request.spec
     # a public table covers the first two tables; rows of further tables are made up

@@ -57,8 +57,8 @@ PLACES = 24
 class MadeUpTable(NamedTuple):
     """The stand-in for the private table.
 
-    ``draw``: returns, for the seed of a simulated release, the stand-in's rows in fine codes, rows that replace the
-    spec's prior (None: keep the prior), and the same rows with their values (None: only codes).
+    ``draw``: takes the seed of a simulated release.  It returns the stand-in's rows in fine codes, rows that replace
+    the spec's prior (None: keep the prior), and the same rows with their values (None: only codes).
     ``words``: the stand-in's description.  ``made_up``: whether the rows are made up.
     """
 

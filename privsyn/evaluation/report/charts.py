@@ -203,7 +203,7 @@ def _build_one_way_base() -> alt.Chart:
             cut="datum.synthetic + datum.band > 1 ? ', drawn up to 100%' : ''",
         )
         .transform_calculate(
-            noise=f"isValid(datum.sd) ? '± ' + format(datum.band, '{_SHARE}') + datum.cut : 'not known'",
+            noise=f"isValid(datum.sd) ? '± ' + format(datum.band, '{_SHARE}') + datum.cut : 'not known'"
         )
         .encode(tooltip=tooltip)
     )

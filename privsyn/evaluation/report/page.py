@@ -19,14 +19,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from privsyn.data_contracts.certificate import explain_missing_relations
-from privsyn.data_contracts.evaluation import (
-    ColumnStatistics,
-    Evaluation,
-    Metric,
-    OneWay,
-    Pair,
-    Statistic,
-)
+from privsyn.data_contracts.evaluation import ColumnStatistics, Evaluation, Metric, OneWay, Pair, Statistic
 from privsyn.evaluation.report import charts
 from privsyn.publish.overview_chart import SHOWN_BINS, Bins
 from privsyn.tasks.metrics.samples import SHARES
