@@ -124,38 +124,24 @@ def _describe_column(
     middles = _compute_middles(codec)
     finite = ~np.isnan(middles)
     column_noise = None if noise is None else _Noise(middles[finite], noise.variance[finite], synthetic)
+    sds = (None, None) if column_noise is None else (column_noise.mean(), column_noise.sd())
     values = [
-        _build_statistic(
-            "mean", "value", real.mean, synthetic.mean, None if column_noise is None else column_noise.mean()
-        ),
-        _build_statistic(
-            "standard deviation", "width", real.sd, synthetic.sd, None if column_noise is None else column_noise.sd()
-        ),
+        _build_statistic("mean", "value", real.mean, synthetic.mean, sds[0]),
+        _build_statistic("standard deviation", "width", real.sd, synthetic.sd, sds[1]),
     ]
     first, second = real.sorted(), synthetic.sorted()
     for q in QUANTILES:
-        low = high = None
+        of_real, of_synthetic, low, high = _compute_quantile(first, q), _compute_quantile(second, q), None, None
         if column_noise is not None:
-            reach = NOISE_DEVIATIONS * column_noise.below(_compute_quantile(second, q), q)
+            reach = NOISE_DEVIATIONS * column_noise.below(of_synthetic, q)
             low, high = _compute_quantile(second, q - reach), _compute_quantile(second, q + reach)
-        values.append(
-            Statistic(
-                name="median" if q == 0.5 else f"{q:.0%} quantile",
-                kind="value",
-                real=_compute_quantile(first, q),
-                synthetic=_compute_quantile(second, q),
-                low=low,
-                high=high,
-            )
-        )
+        title = "median" if q == 0.5 else f"{q:.0%} quantile"
+        values.append(Statistic(name=title, kind="value", real=of_real, synthetic=of_synthetic, low=low, high=high))
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
         sd = None if column_noise is None else column_noise.share(number)
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
-        values.append(
-            _build_statistic(
-                f"share of {shown}", "share", int(real.hits[i]) / real.rows, int(synthetic.hits[i]) / synthetic.rows, sd
-            )
-        )
+        shares = int(real.hits[i]) / real.rows, int(synthetic.hits[i]) / synthetic.rows
+        values.append(_build_statistic(f"share of {shown}", "share", *shares, sd))
     seconds = _DAY / column.per_day if column.kind == "time" else _DAY if column.kind == "date" else 1.0
     statistics = tuple(_describe_times(value, seconds) for value in values)
     return ColumnStatistics(column=name, form=form, unit=unit, statistics=statistics)

@@ -208,8 +208,7 @@ def sort_bins(recode: AttributeRecode, bins: int) -> list[int]:
 def _list_labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
     """Return the labels of the coarse codes: one bin's label, a range of neighbours, or a remark on combined bins."""
     codec = next(c for c in encoding.codecs if c.attribute == attribute)
-    names = codec.bin_labels()
-    labels = []
+    names, labels = codec.bin_labels(), []
     for code in range(int(recode.coarse.max()) + 1):
         inside = np.unique(codec.groups[recode.coarse == code])
         if code == recode.size:
