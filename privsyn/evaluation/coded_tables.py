@@ -39,7 +39,6 @@ from privsyn.storage.released_files import (
     request_of,
 )
 from privsyn.storage.store import read_row_key
-from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
@@ -198,7 +197,7 @@ class OpenTable:
         counted_repairs = Repairs() if repairs is None else repairs
         codes = as_if or self.encoding
         kept_batches = self._iterate_kept(counted_repairs if as_if is None else Repairs())
-        return _from_codes((encode_batch(batch, codes, counted_repairs) for batch in kept_batches), codes)
+        return encode_table(kept_batches, codes, counted_repairs)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the same rows as stored."""
@@ -241,18 +240,12 @@ def open_table(
     return OpenTable(source, encoding, unit, kept_by or encoding, order or RowOrder())
 
 
-def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> CodedTable:
-    """Return all rows of the table at ``path`` in codes; see :func:`open_table`."""
-    return open_table(path, encoding, spec, field).read()
-
-
-def encode_table(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
-    """Return rows of the spec's columns as codes; only the codes stay in memory."""
-    return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
-
-
-def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
-    table = CodeTable.from_arrow(list(batches), encoding.domain)
+def encode_table(
+    batches: Iterable[pa.RecordBatch], encoding: EncodingPlan, repairs: Repairs | None = None
+) -> CodedTable:
+    """Return rows of the spec's columns as codes; only the codes stay in memory.  ``repairs``: gets the repairs."""
+    counted = Repairs() if repairs is None else repairs
+    table = CodeTable.from_arrow([encode_batch(batch, encoding, counted) for batch in batches], encoding.domain)
     return CodedTable(table, to_bins(table, encoding.groups))
 
 

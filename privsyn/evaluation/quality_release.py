@@ -31,7 +31,7 @@ from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, ReleaseStep, release_steps, run_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
-from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, read_table, to_bins
+from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, open_table, to_bins
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.pipelines.registry import plan_release
@@ -165,7 +165,7 @@ def build_quality_step(comparison: PublicSide) -> ReleaseStep:
 
 
 def _compare(release: EvaluatedRelease, spec: ReleaseSpec) -> PublicSide:
-    synthetic = read_table(release.synthetic, release.measured, spec, "evaluate.release").bins
+    synthetic = open_table(release.synthetic, release.measured, spec, "evaluate.release").read().bins
     if not synthetic.rows:
         raise RequestError(
             f"{release.manifest.run} has no synthetic rows", "There is nothing to compare", "evaluate.release"

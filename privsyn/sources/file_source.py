@@ -98,7 +98,9 @@ class FileSource(Source):
         layout = read_layout(path, spec.columns, spec.csv)
         if layout.format == "parquet" and spec.csv != CsvOptions():
             raise RequestError("describes CSV files, but the table is Parquet", "Take it out", "csv")
-        layout = _adopt_names_of(layout, spec)
+        columns, stored = adopt_names(layout.columns, spec.columns), layout.types
+        named_types = None if stored is None else {n: stored[s] for n, s in zip(columns, layout.columns, strict=True)}
+        layout = replace(layout, columns=columns, types=named_types)
         read = list_columns_to_read(layout.columns, spec, layout.files[0].name)
         types = {name: layout.type_of(name) for name in read} | _check_types(layout, read, spec)
         return cls(layout.columns, read, types, layout, spec)
@@ -113,12 +115,8 @@ class FileSource(Source):
         """The files' paths."""
         return tuple(str(file) for file in self.files)
 
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) by the root's key of the files' bytes, or of the store's digests of its objects."""
-        return self.fingerprints(store)[0]
-
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the table's fingerprint; with several files, also the fingerprint of each as a table of its own."""
+        """See :class:`Source`: of the files' bytes, or of the store's digests of its objects."""
         macs = [_mark(file, store) for file in self.files]
         single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
         return (store.fingerprint_of_macs(macs), *single)
@@ -249,15 +247,6 @@ def _make_csv_error(file: File, words: str) -> RequestError:
             "csv.line_breaks",
         )
     return RequestError(f"{file} breaks off or is not a whole CSV file {BY_A_VALUE}", "Write or copy it again", "data")
-
-
-def _adopt_names_of(layout: TableLayout, spec: ReleaseSpec) -> TableLayout:
-    """Return the layout with the columns' names in the spec's spelling."""
-    columns = adopt_names(layout.columns, spec.columns)
-    types = layout.types
-    if types is not None:
-        types = {name: types[stored] for name, stored in zip(columns, layout.columns, strict=True)}
-    return replace(layout, columns=columns, types=types)
 
 
 def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> dict[str, pa.DataType]:

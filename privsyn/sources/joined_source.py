@@ -173,10 +173,6 @@ class JoinedSource(Source):
         """The places of all tables."""
         return tuple(name for _, source in self._tables for name in source.names)
 
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) of all tables' content, by the private root's key."""
-        return self.fingerprints(store)[0]
-
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the fingerprint of all tables, then of each table and its files as tables of their own."""
         by_table = [source.fingerprints(store) for _, source in self._tables]
@@ -320,10 +316,6 @@ class DerivedSource(Source):
     def names(self) -> tuple[str, ...]:
         """The places of the other table."""
         return self.rows.names
-
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) of the other table's content, by the private root's key."""
-        return self.rows.fingerprint(store)
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the fingerprints of the other table and of its files."""

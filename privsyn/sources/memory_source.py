@@ -229,7 +229,7 @@ class MemorySource(Source):
         """A description for the private run note: a table in memory has no path."""
         return ("a table in memory",)
 
-    def fingerprint(self, store: Store) -> str:
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the HMAC (hex) of the columns that are read, by the private root's key.
 
         Equal values of equal types have the same fingerprint in any memory layout; no file has it.  Objects all of one
@@ -237,7 +237,7 @@ class MemorySource(Source):
         """
         narrow = replace(self, table=_narrow_objects(self.table))
         batches = narrow._stream(FINGERPRINT_ROWS, ignore_repairs)
-        return store.fingerprint_of_table(iterate_canonical_bytes(narrow.table.schema, batches))
+        return (store.fingerprint_of_table(iterate_canonical_bytes(narrow.table.schema, batches)),)
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield checked batches of ``batch_rows`` rows (the last: the rest), without dictionaries and views."""

@@ -77,16 +77,16 @@ class Source(ABC):
     def names(self) -> tuple[str, ...]:
         """The table's places, for the private run note."""
 
-    @abstractmethod
     def fingerprint(self, store: Store) -> str:
         """Return the HMAC (hex) of the table's content by the private root's key.
 
         It reads the table again, unless every pass over the rows is compared with the first.
         """
+        return self.fingerprints(store)[0]
 
+    @abstractmethod
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the table's fingerprint; with several files, also the fingerprint of each as a table of its own."""
-        return (self.fingerprint(store),)
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
         """Return ``place`` with the version that is read, for each table; unchanged for a table without versions."""
