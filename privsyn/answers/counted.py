@@ -49,6 +49,7 @@ from privsyn.answers.question import (
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_known_totals
 from privsyn.answers.unmeasured import CONCENTRATION, compute_bounds, compute_distance, sum_rows
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.pipelines.added_looks import COUNTED_FILE
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.estimation.frequent_values import read_counted
@@ -93,7 +94,8 @@ class SplitCells(NamedTuple):
 
 def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
     """Return the cells of a column, heavy ones split; None if none of its values were counted singly."""
-    listed = {c.attribute: c for c in read_counted(released.read(COUNTED_FILE))} if released.value_files else {}
+    value_looks = released.list_files(LookKind.VALUES)
+    listed = {c.attribute: c for c in read_counted(released.read(COUNTED_FILE))} if value_looks else {}
     codec = released.codecs[column]
     if column not in listed or not isinstance(codec, SteppedCodec):
         return None
@@ -102,7 +104,7 @@ def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
     counted = np.bincount(cell, minlength=codec.size)
     if sizes[counted > 0].sum() > MOST_LISTED:
         return None
-    looks = [released.find_noisy(look, column) for look in released.value_files]
+    looks = [released.find_noisy(look, column) for look in value_looks]
     precision = sum(1 / sigma**2 for _, sigma in looks)
     counts = np.sum([answers[:-1] / sigma**2 for answers, sigma in looks], axis=0) / precision
     others = np.flatnonzero((counted < sizes) | (counted == 0) | (codec.step_grid is None))

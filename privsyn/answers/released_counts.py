@@ -249,7 +249,7 @@ class ReleasedCounts:
     def scores(self) -> dict[Clique, Score]:
         """Scored pair -> its noisy distance from independence, pooled over all looks; empty without scores."""
         queries, answers = list[Query](), list[Floats]()
-        for file in self._list_files_of(LookKind.SCORES).values():
+        for file in self.list_files(LookKind.SCORES).values():
             pairs, distances, sigmas = self._read_queries(file)
             queries += [Query(tuple(pair), 1, 1, sigma) for pair, sigma in zip(pairs, sigmas, strict=True)]
             answers += distances
@@ -323,16 +323,6 @@ class ReleasedCounts:
             if "noisy" in step.published
         }
 
-    @property
-    def trend_files(self) -> dict[str, str]:
-        """Trend look -> the file of its noisy sums, without its extension; empty without such looks."""
-        return self._list_files_of(LookKind.TRENDS)
-
-    @property
-    def value_files(self) -> dict[str, str]:
-        """Look at single values -> the file of its counts, without its extension; empty without such looks."""
-        return self._list_files_of(LookKind.VALUES)
-
     @cached_property
     def rungs(self) -> dict[str, RungCounts]:
         """Attribute -> the first look at its rungs; empty without such a look."""
@@ -343,7 +333,8 @@ class ReleasedCounts:
         answers = read_answers(self.read(name), queries)
         return {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
 
-    def _list_files_of(self, kind: LookKind) -> dict[str, str]:
+    def list_files(self, kind: LookKind) -> dict[str, str]:
+        """Return look of this kind -> the file of its noisy answers, without its extension; empty without any."""
         looks = {look.name for look in list_looks(self.steps, kind)}
         return {name: file for name, file in self.noisy_files.items() if name in looks}
 

@@ -24,6 +24,7 @@ from privsyn.answers.question import estimate_best_linear
 from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.unmeasured import read_row_codes
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
@@ -114,7 +115,7 @@ def remake_rows(
     ``rungs``: attribute -> other counts of the first look.
     """
     tables_by_step: dict[str, Tables] = {}
-    for name, file in released.trend_files.items():
+    for name, file in released.list_files(LookKind.TRENDS).items():
         other = {} if sums is None else {"noisy": noisy.tabulate_answers(sums[name])}
         tables_by_step[name] = {**released.read_look(file), **other}
     for name, counts in measured.items():
@@ -124,7 +125,7 @@ def remake_rows(
             "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *sums_of_step]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
-    for name, file in released.value_files.items():  # the counts of single values stay
+    for name, file in released.list_files(LookKind.VALUES).items():  # the counts of single values stay
         tables_by_step[name] = released.read_look(file)
         tables_by_step["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
     if released.sets:
@@ -170,7 +171,7 @@ def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise
     """Return the sums of every trend look and counting step on the model's rows, with new noise of the same scale."""
     first_sums = {name: len(counts) for name, counts in released.measured.items()}
     sums: dict[str, list[Ints]] = {}
-    for name, first in {**dict.fromkeys(released.trend_files, 0), **first_sums}.items():
+    for name, first in {**dict.fromkeys(released.list_files(LookKind.TRENDS), 0), **first_sums}.items():
         queries = noisy.read_receipts(released.read(f"{released.noisy_files[name]}_receipts.parquet"))[first:]
         if not queries:
             sums[name] = []
