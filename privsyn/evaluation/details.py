@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -93,28 +92,15 @@ class ReleasedTables:
 
         Raises RequestError if they are missing, damaged or from another version.
         """
-        where = release.folder / "marginals"
         try:
-            tables = cls._read(release)
-            sizes = {attribute: len(r.coarse) for attribute, r in tables.recode.items()}
-            if sizes != {codec.attribute: codec.size for codec in release.measured.codecs}:
-                raise ValueError("these are not the codes of the release's spec")
-            split = {codec.attribute for codec in release.measured.codecs if isinstance(codec, SplitCodec)}
-            return tables._select({codec.attribute for codec in release.encoding.codecs} - split)
+            return cls._read(release)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            where = release.folder / "marginals"
             raise RequestError(
                 f"the tables in {where} are missing, damaged or from another version of this program",
                 "Copy the release again, evaluate it with the version that its manifest names, or release again",
                 "evaluate.release",
             ) from error
-
-    def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
-        """Return the tables of these columns only; columns that share an attribute (dummies) are left out."""
-        return ReleasedTables(
-            {a: r for a, r in self.recode.items() if a in columns},
-            tuple(m for m in self.measured if columns >= set(m.attributes)),
-            tuple(m for m in self.consistent if columns >= set(m.attributes)),
-        )
 
     @classmethod
     def _read(cls, release: EvaluatedRelease) -> ReleasedTables:
@@ -128,9 +114,18 @@ class ReleasedTables:
 
         queries, answers = noisy.list_all_measured(tables("receipts"), tables("noisy"))
         recode = pool_one_ways(first, queries, answers, release.measured.binning)
-        measured = tuple(build_measured_marginals(queries, answers, domain))
-        consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
-        return cls(recode, measured, consistent)
+        codecs = release.measured.codecs
+        if {a: len(r.coarse) for a, r in recode.items()} != {codec.attribute: codec.size for codec in codecs}:
+            raise ValueError("these are not the codes of the release's spec")
+        # columns that share an attribute (dummies), and columns that are split, are left out
+        split = {codec.attribute for codec in codecs if isinstance(codec, SplitCodec)}
+        columns = {codec.attribute for codec in release.encoding.codecs} - split
+        consistent = marginals.from_table(pq.read_table(where / "consistent.parquet"), domain)
+        return cls(
+            {a: r for a, r in recode.items() if a in columns},
+            tuple(m for m in build_measured_marginals(queries, answers, domain) if columns >= set(m.attributes)),
+            tuple(m for m in consistent if columns >= set(m.attributes)),
+        )
 
     def recoded(self, real: CodedTable, synthetic: CodedTable) -> tuple[CodeTable, CodeTable]:
         """Return both tables in the compressed domain, with one more code for filtered and misread values."""

@@ -24,7 +24,7 @@ from privsyn.base.settings import load_settings
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import OpenTable, open_table
+from privsyn.evaluation.coded_tables import open_table
 from privsyn.storage.released_files import (
     check_measured,
     check_released_file,
@@ -143,7 +143,7 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
         if isinstance(error, RequestError):
             raise error.about(field) from None
         raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
-    return _read_opened(open_table(rows, encoding, spec, field), field)
+    return _read_rows(rows, encoding, spec, field)
 
 
 def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> Rows:
@@ -157,10 +157,11 @@ def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpe
         raise RequestError(
             "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )
-    return _read_opened(open_table(str(path), encoding, spec, "forecast.public"), "forecast.public")
+    return _read_rows(str(path), encoding, spec, "forecast.public")
 
 
-def _read_opened(opened: OpenTable, field: str) -> Rows:
+def _read_rows(table: str | pa.Table, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Rows:
+    opened = open_table(table, encoding, spec, field)
     codes = opened.read().fine
     if not codes.rows:
         raise RequestError("has no rows", "Name a table with rows", field)
