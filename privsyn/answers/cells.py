@@ -111,11 +111,9 @@ class ColumnCells:
                 return AnswerLevels(codec.codec.bin_labels(), codec.code_alone)
             return AnswerLevels(codec.bin_labels(), codec.groups)
         joint = build_coarse_levels(self.released, column)
-        return (
-            joint
-            if not self.fine
-            else AnswerLevels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
-        )
+        if not self.fine:
+            return joint
+        return AnswerLevels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
 
     def spread(self, column: str, fine_values: Floats) -> Floats:
         """Return the mean of a figure of fine codes in each cell, weighted by the fine codes' known shares."""
@@ -147,16 +145,16 @@ class ColumnCells:
 
     def fractions(self, condition: Condition | None) -> Floats:
         """Return the part of each cell, flat, that the condition selects if values are uniform inside cells."""
-        part = np.ones(self.shape)
+        part = np.ones(int(np.prod(self.shape)))
         for conjunct in condition.parts() if condition else ():
             if len(conjunct.columns) == 1:
-                column = conjunct.columns[0]
-                shares = self.share_inside(column, compute_fine_fractions(self.released, conjunct))
-                axis = self.columns.index(column)
-                part = part * shares.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
+                shares = self.share_inside(conjunct.columns[0], compute_fine_fractions(self.released, conjunct))
+                part = part * self.lay_out(conjunct.columns, shares)
             elif conjunct.columns:
-                part = part * self._weigh_jointly(conjunct)
-        return part.ravel()
+                surely, possibly = self._bound_jointly(conjunct, conjunct.columns)
+                shares = _mark_cut(self._share_of_drawn(conjunct), (possibly & ~surely).ravel())
+                part = part * self.lay_out(conjunct.columns, shares)
+        return part
 
     def indicators(self, by: Sequence[str]) -> tuple[list[tuple[str, ...]], sp.csr_matrix]:
         """Return the answers, one for each combination of levels of ``by``.
@@ -170,17 +168,8 @@ class ColumnCells:
         for column, level, size in zip(by, levels, sizes, strict=True):
             level_of_cell = level.level_by_cell[index[self.columns.index(column)]]
             number, inside = number * size + level_of_cell, inside & (level_of_cell >= 0)
-        answers, cells = (int(np.prod(sizes)) if sizes else 1), np.flatnonzero(inside)
-        return list(product(*(level.labels for level in levels))), sp.csr_matrix(
-            (np.ones(len(cells)), (number[cells], cells)), shape=(answers, index.shape[1])
-        )
-
-    def _weigh_jointly(self, condition: Condition) -> Floats:
-        """Return the selected parts for a condition on several columns, from values sampled uniformly in the cells."""
-        shares = self._share_of_drawn(condition)
-        surely, possibly = self._bound_jointly(condition, condition.columns)
-        cut = (possibly & ~surely).ravel()
-        return self.broadcast(condition.columns, _mark_cut(shares, cut))
+        cells, shape = np.flatnonzero(inside), (int(np.prod(sizes)) if sizes else 1, index.shape[1])
+        return list(product(*(level.labels for level in levels))), mark_pairs(number[cells], cells, shape)
 
     def _share_of_drawn(self, condition: Condition) -> Floats:
         """Return the share of values sampled uniformly in the cells of its columns that a condition selects, flat."""
@@ -191,9 +180,10 @@ class ColumnCells:
 
     def _bound_jointly(self, condition: Condition, columns: Clique) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the cells of ``columns`` in which a condition holds for every value, and for some value."""
-        if condition.joined and len(condition.columns) > 1:
-            surely, possibly = zip(*(self._bound_jointly(each, columns) for each in condition.joined), strict=True)
-            join = np.logical_and if condition.joined_by_and else np.logical_or
+        needs_all, joined = condition.split()
+        if joined and len(condition.columns) > 1:
+            surely, possibly = zip(*(self._bound_jointly(each, columns) for each in joined), strict=True)
+            join = np.logical_and if needs_all else np.logical_or
             return join.reduce(surely), join.reduce(possibly)
         sizes = [self.shape[self.columns.index(c)] for c in columns]
         if not condition.columns:  # such as `1 == 2`
@@ -248,11 +238,12 @@ class ColumnCells:
             values |= {name: array.take(positions) for name, array in points.items()}
         return values
 
-    def broadcast(self, columns: Clique, figures: Floats) -> Floats:
-        """Return flat figures of the cells of some of the columns as an array that broadcasts over all columns."""
+    def lay_out(self, columns: Clique, figures: Floats) -> Floats:
+        """Return the figure of every cell, flat, from flat figures of the cells of some of the columns."""
         axes = [self.columns.index(c) for c in columns]
         placed = figures.reshape([self.shape[a] for a in axes]).transpose(np.argsort(axes))
-        return placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
+        placed = placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
+        return np.broadcast_to(placed, self.shape).ravel()
 
     def list_left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
         """Return column -> the fine codes that have no cell and that the condition may select; empty for one column."""
@@ -267,6 +258,17 @@ class ColumnCells:
         return codes_by_column
 
 
+def sum_to_coarse(recode: AttributeRecode) -> sp.csr_matrix:
+    """Return the sums that map counts of fine codes to counts of coarse codes."""
+    fine = np.flatnonzero(recode.kept)
+    return mark_pairs(recode.coarse[fine], fine, (recode.size, len(recode.coarse)))
+
+
+def mark_pairs(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> sp.csr_matrix:
+    """Return a matrix of this shape: 1 at these pairs of a row and a column, else 0."""
+    return sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
+
+
 def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: AnswerLevels) -> NDArray[np.int64]:
     """Return the level of each fine code, from the levels of its coarse code; -1 for no level."""
     recode = released.recode[column]
@@ -276,10 +278,8 @@ def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: Answe
 def split_by_level(cells: ColumnCells, column: str) -> list[tuple[str, Condition]]:
     """Return the levels of a column: label and condition."""
     levels, codec = cells.levels(column), cells.released.codecs[column]
-    level_by_fine_code = (
-        levels.level_by_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)
-    )
-    return [(label, AtLevel(codec, np.flatnonzero(level_by_fine_code == i))) for i, label in enumerate(levels.labels)]
+    level_of = levels.level_by_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)
+    return [(label, AtLevel(codec, np.flatnonzero(level_of == i))) for i, label in enumerate(levels.labels)]
 
 
 def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
@@ -314,11 +314,7 @@ def _evaluate_in_fine_codes(released: ReleasedCounts, condition: Condition) -> T
 
 
 def _mark_possible(parts: Floats, truth: Truth) -> Floats:
-    """Return the parts of cells, never 0 where a condition may hold and never 1 where it may fail.
-
-    ``parts``: from sampled values, which seldom hit rare values; ``truth``: the condition's possible values in each
-    cell.
-    """
+    """Return the parts from sampled values, never 0 where a condition may hold and never 1 where it may fail."""
     may_not = truth.false | truth.unknown
     return _mark_cut(parts, ((parts <= 0) & truth.true) | ((parts >= 1) & may_not))
 
@@ -329,7 +325,6 @@ def _mark_cut(parts: Floats, cut: NDArray[np.bool_]) -> Floats:
 
 
 def _is_interval(released: ReleasedCounts, attribute: str) -> bool:
-    """Return whether codes of an attribute stand for intervals."""
     return released.reach.get(attribute) is not None and bool(released.codecs[attribute].in_order)
 
 
@@ -376,10 +371,7 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
     alone, bin_of = (codec.codec, codec.code_alone) if isinstance(codec, SplitCodec) else (codec, codec.groups)
     if isinstance(codec, SplitCodec):
         size = recode.size + alone.size
-        ties = sp.csr_matrix(
-            (np.ones(len(fine_codes)), (recode.coarse[fine_codes], recode.size + bin_of[fine_codes])),
-            shape=(size, size),
-        )
+        ties = mark_pairs(recode.coarse[fine_codes], recode.size + bin_of[fine_codes], (size, size))
         level = np.unique(connected_components(ties, directed=False)[1][: recode.size], return_inverse=True)[1]
     of_fine = map_fine_codes_to_levels(released, column, AnswerLevels((), level))
     names, labels = alone.bin_labels(), []
@@ -418,10 +410,8 @@ def compute_values(name: str, codec: Codec, language: Language, values: Values) 
         return match_all_rows(values[name])
     book = language.book
     measured = {column: match_all_rows(values[column]) for column in book.find_measured_columns((name,))}
-    texts = pa.array(list(book.vocabulary), pa.string())
-    return convert_to_array(
-        book.read_table(measured)(name), codec.ranges()[name].type, texts, len(next(iter(measured.values())))
-    )
+    texts, rows = pa.array(list(book.vocabulary), pa.string()), len(next(iter(measured.values())))
+    return convert_to_array(book.read_table(measured)(name), codec.ranges()[name].type, texts, rows)
 
 
 @dataclass(frozen=True)
@@ -442,7 +432,6 @@ class ComputedLevel(Condition):
         return self._is_of_level(compute_values(self.codec.attribute, self.codec, self.language, values))
 
     def _is_of_level(self, values: pa.Array) -> Bools:
-        """Return which values of the column are in the level."""
         codes = self.codec.encode({self.codec.attribute: values})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
 
@@ -616,11 +605,8 @@ def locate_computed_columns(cells: ColumnCells, name: str) -> tuple[Floats, Floa
     with np.errstate(invalid="ignore"):
         middle = np.where(has_bounds, (low + high) / 2, 0.0)
         half = np.where(has_bounds, (high - low) / 2, 0.0)
-
-    def flat(by_cell: Floats) -> Floats:
-        return np.broadcast_to(cells.broadcast(behind, by_cell), cells.shape).ravel()
-
-    return flat(middle), flat(half), flat(finite.mean(axis=1))
+    middle, half, present = (cells.lay_out(behind, figure) for figure in (middle, half, finite.mean(axis=1)))
+    return middle, half, present
 
 
 def check_column(released: ReleasedCounts, name: str) -> str:

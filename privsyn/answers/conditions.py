@@ -77,15 +77,9 @@ class Condition:
         """Whether its truth changes only at the numbers that it names."""
         return False
 
-    @property
-    def joined(self) -> tuple[Condition, ...]:
-        """The conditions that it joins; empty if it joins none."""
-        return ()
-
-    @property
-    def joined_by_and(self) -> bool:
-        """Whether it needs all of ``joined``, not any."""
-        return True
+    def split(self) -> tuple[bool, tuple[Condition, ...]]:
+        """Return whether it needs all the conditions that it joins, not any, and these; none if it joins none."""
+        return True, ()
 
     def list_thresholds(self) -> list[float]:
         """Return the numbers that the condition names; moments are in seconds since 1970."""
@@ -94,9 +88,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """A conjunction of conditions."""
+    """A conjunction of conditions; ``tied``: a single part, since they share columns."""
 
     conditions: tuple[Condition, ...]
+    tied: bool = False
 
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -116,10 +111,9 @@ class AllOf(Condition):
         """Whether this is true of every condition."""
         return all(condition.compares_with_constants_only for condition in self.conditions)
 
-    @property
-    def joined(self) -> tuple[Condition, ...]:
-        """The conditions."""
-        return self.conditions
+    def split(self) -> tuple[bool, tuple[Condition, ...]]:
+        """See :class:`Condition`."""
+        return True, self.conditions
 
     def list_thresholds(self) -> list[float]:
         """Return the numbers that the conditions name."""
@@ -127,23 +121,15 @@ class AllOf(Condition):
 
     def parts(self) -> list[Condition]:
         """Return the parts of the condition; parts that share columns are one."""
+        if self.tied:
+            return [self]
         groups: list[tuple[set[str], list[Condition]]] = []
         for each in (part for c in self.conditions for part in c.parts()):
             columns = set(each.columns)
             touching = [g for g in groups if g[0] & columns]
             merged = (columns.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
             groups = [g for g in groups if g not in touching] + [merged]
-        return [
-            conditions[0] if len(conditions) == 1 else TiedConditions(tuple(conditions)) for _, conditions in groups
-        ]
-
-
-class TiedConditions(AllOf):
-    """Several conditions that share columns."""
-
-    def parts(self) -> list[Condition]:
-        """Return one part."""
-        return [self]
+        return [tied[0] if len(tied) == 1 else AllOf(tuple(tied), tied=True) for _, tied in groups]
 
 
 def name_codes_attribute(attribute: str) -> str:
@@ -168,9 +154,8 @@ class AtLevel(Condition):
         codes_column = values.get(name_codes_attribute(self.codec.attribute))
         if codes_column is not None:
             return np.isin(match_all_rows(codes_column).to_numpy(), self.codes)
-        return np.isin(
-            self.codec.encode({name: match_all_rows(values[name]) for name in self.codec.sources})[0], self.codes
-        )
+        columns = {name: match_all_rows(values[name]) for name in self.codec.sources}
+        return np.isin(self.codec.encode(columns)[0], self.codes)
 
 
 @dataclass(frozen=True)
@@ -195,27 +180,14 @@ class Parsed(Condition):
             for node in _iterate_unjoined(self.node)
         )
 
-    @property
-    def joined(self) -> tuple[Condition, ...]:
-        """The operands of `and` or `or`, with any `not` moved inside, which treats null as it does for each part."""
-        node, negated = self._inner
-        if node.op not in ("and", "or"):
-            return ()
-        return tuple(Parsed(Node("not", "truth", (n,)) if negated else n, self.language) for n in node.args)
-
-    @property
-    def joined_by_and(self) -> bool:
-        """Whether it is an `and`, or anything but an `or`."""
-        node, negated = self._inner
-        return (node.op == "or") == negated
-
-    @property
-    def _inner(self) -> tuple[Node, bool]:
-        """The condition without leading `not`s, and whether they negate it."""
+    def split(self) -> tuple[bool, tuple[Condition, ...]]:
+        """See :class:`Condition`; any `not` is moved inside, which treats null as it does for each part."""
         node, negated = self.node, False
         while node.op == "not":
             node, negated = node.args[0], not negated
-        return node, negated
+        parts = node.args if node.op in ("and", "or") else ()
+        joined = tuple(Parsed(Node("not", "truth", (n,)) if negated else n, self.language) for n in parts)
+        return (node.op == "or") == negated, joined
 
     def list_thresholds(self) -> list[float]:
         """Return the numbers that the condition names, including negative ones (a minus sign is a separate node)."""
@@ -286,7 +258,6 @@ def make_unknown_column_error(name: str, field: str) -> RequestError:
 
 
 def _iterate_unjoined(node: Node) -> Iterator[Node]:
-    """Yield the parts of a condition that contain no ``and``, ``or`` or ``not``."""
     if node.op not in ("and", "or", "not"):
         yield node
         return

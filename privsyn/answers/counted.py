@@ -2,16 +2,15 @@
 
 Groups are levels of counted columns, or of columns that rules compute.
 
-The cells of one number column, with heavy cells split into counted single values and the rest.
-
-A release counts the single values of heavy cells (tasks/estimation/frequent_values.py).  That look has little budget,
-so its noise is high, and answers about whole cells gain nothing from it.  But a question about one value inside a cell,
-such as ``wages == 1500``, needs it.
+The cells of one number column may have heavy cells split into counted single values and the rest.  A release counts
+the single values of heavy cells (tasks/estimation/frequent_values.py).  That look has little budget, so its noise is
+high, and answers about whole cells gain nothing from it.  But a question about one value inside a cell, such as
+``wages == 1500``, needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +31,7 @@ from privsyn.answers.cells import (
     find_code_ends,
     list_levels,
     locate_computed_columns,
+    mark_pairs,
     split_by_level,
 )
 from privsyn.answers.conditions import AllOf, Condition
@@ -42,12 +42,14 @@ from privsyn.answers.question import (
     compute_left_out,
     compute_normal_factor,
     compute_ratio,
+    estimate_single,
     list_observations,
     select_shown_answers,
 )
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_known_totals
 from privsyn.answers.unmeasured import CONCENTRATION, compute_bounds, compute_distance, sum_rows
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.pipelines.added_looks import COUNTED_FILE
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.estimation.frequent_values import read_counted
@@ -73,7 +75,7 @@ class SplitCells(NamedTuple):
     codec: SteppedCodec[Any]
     fine: NDArray[np.int64]
     number: NDArray[np.int64]
-    single: NDArray[np.bool_]
+    single: Bools
     counts: Floats
     variance: Floats
 
@@ -90,17 +92,10 @@ class SplitCells(NamedTuple):
         return np.flatnonzero(~self.single & np.isin(self.fine, self.fine[self.single]))
 
 
-def _find_split(released: ReleasedCounts, column: str) -> SplitCells | None:
-    """Return the cells of a column, heavy ones split; None if none of its values were counted singly."""
-    key = ("split cells", column)
-    if key not in released.cache:
-        released.cache[key] = _split_cells(released, column)
-    cells: SplitCells | None = released.cache[key]
-    return cells
-
-
 def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
-    listed = {c.attribute: c for c in read_counted(released.read(COUNTED_FILE))} if released.value_files else {}
+    """Return the cells of a column, heavy ones split; None if none of its values were counted singly."""
+    value_looks = released.list_files(LookKind.VALUES)
+    listed = {c.attribute: c for c in read_counted(released.read(COUNTED_FILE))} if value_looks else {}
     codec = released.codecs[column]
     if column not in listed or not isinstance(codec, SteppedCodec):
         return None
@@ -109,7 +104,7 @@ def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
     counted = np.bincount(cell, minlength=codec.size)
     if sizes[counted > 0].sum() > MOST_LISTED:
         return None
-    looks = [released.find_noisy(look, column) for look in released.value_files]
+    looks = [released.find_noisy(look, column) for look in value_looks]
     precision = sum(1 / sigma**2 for _, sigma in looks)
     counts = np.sum([answers[:-1] / sigma**2 for answers, sigma in looks], axis=0) / precision
     others = np.flatnonzero((counted < sizes) | (counted == 0) | (codec.step_grid is None))
@@ -125,32 +120,27 @@ def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
     return SplitCells(codec, fine[order], *(np.concatenate(part)[order] for part in parts))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ValueCells(ColumnCells):
     """The cells of one column, with heavy ones split as in ``split``."""
 
-    split: SplitCells | None = None
-
-    @property
-    def _split(self) -> SplitCells:
-        assert self.split is not None  # noqa: S101 - made with one
-        return self.split
+    split: SplitCells
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Cells of the column."""
-        return (len(self._split.fine),)
+        return (len(self.split.fine),)
 
     def levels(self, column: str) -> AnswerLevels:
         """Return the levels of the column, from its fine codes."""
         levels = super().levels(column)
-        return AnswerLevels(levels.labels, levels.level_by_cell[self._split.fine])
+        return AnswerLevels(levels.labels, levels.level_by_cell[self.split.fine])
 
     def fractions(self, condition: Condition | None) -> Floats:
         """See :class:`ColumnCells`; a single value is selected wholly or not at all."""
         if condition is None or not condition.columns:
             return np.ones(self.shape)
-        split = self._split
+        split = self.split
         part = compute_fine_fractions(self.released, condition)[split.fine]
         part[split.single] = self._hold(condition, split.values)
         if split.codec.step_grid is None and not condition.compares_with_constants_only:
@@ -161,11 +151,11 @@ class ValueCells(ColumnCells):
 
     def linear(self) -> Linear:
         """Return the best linear estimate of the cells, from the one-ways, the counted values and all sums."""
-        split, (column,) = self._split, self.columns
+        split, (column,) = self.split, self.columns
         every = list_observations(self.released, (column,))
         assert every is not None  # noqa: S101 - every release measures single columns
         cells, rest = len(split.fine), split.rest
-        inside = sp.csr_matrix((np.ones(cells), (split.fine, np.arange(cells))), shape=(every.cells.size, cells))
+        inside = mark_pairs(split.fine, np.arange(cells), (every.cells.size, cells))
         fully_counted = np.unique(split.fine[split.single])
         counts = np.where(split.single, split.counts, every.cells[split.fine])
         variance = np.where(split.single, split.variance, every.variance[split.fine])
@@ -179,10 +169,9 @@ class ValueCells(ColumnCells):
             np.append(every.variance[fully_counted], every.sum_variance),
         ).combine()
 
-    def _hold(self, condition: Condition, numbers: Floats) -> NDArray[np.bool_]:
-        """Return which of these numbers of the column the condition selects."""
+    def _hold(self, condition: Condition, numbers: Floats) -> Bools:
         (column,) = self.columns
-        return condition.holds({column: as_released(numbers, self._split.codec.ranges()[column].type)})
+        return condition.holds({column: as_released(numbers, self.split.codec.ranges()[column].type)})
 
     def _list_others(self, code: int, condition: Condition) -> Floats:
         """Return representatives of the uncounted values of a split fine code.
@@ -190,7 +179,7 @@ class ValueCells(ColumnCells):
         These are its other multiples of the step.  If values may lie between multiples, also the midpoints, and the
         values that the condition names, with their neighbours.
         """
-        split, (column,) = self._split, self.columns
+        split, (column,) = self.split, self.columns
         grid, steps = split.codec.value_grid, split.codec.cell_values[code]
         assert grid is not None  # noqa: S101 - cells without multiples are not split
         every = np.arange(steps.start, steps.stop, dtype=np.float64)
@@ -209,10 +198,13 @@ def find_split_cells(cells: ColumnCells, selected_part: Floats) -> ValueCells | 
 
     ``selected_part``: the part of each cell that the condition selects.
     """
-    split = _find_split(cells.released, cells.columns[0]) if cells.fine else None
+    if not cells.fine:
+        return None
+    (column,), released = cells.columns, cells.released
+    split = released.remember(("split cells", column), lambda: _split_cells(released, column))
     if split is None or not ((selected_part > 0) & (selected_part < 1))[split.fine[split.single]].any():
         return None
-    return ValueCells(cells.released, cells.columns, cells.coarse, split)
+    return ValueCells(cells.released, cells.columns, cells.coarse, split=split)
 
 
 Floats = NDArray[np.float64]
@@ -237,8 +229,7 @@ def answer_counts(question: Question, level: float) -> Estimates:
     """Return the number of rows of each answer.  Raises RequestError if the condition selects no value."""
     z = compute_normal_factor(level)
     if not question.columns:
-        linear = question.linear()
-        assert linear is not None  # noqa: S101 - every release measures single columns
+        linear = estimate_single(question.released, ())
         total, error = linear.cells.ravel(), np.sqrt(linear.variance.ravel())
         return Estimates([()], total, error, np.maximum(total - z * error, 0.0), total + z * error, "measured")
     cells = question.cells
@@ -246,9 +237,9 @@ def answer_counts(question: Question, level: float) -> Estimates:
     labels, answers = cells.indicators(question.by)
     beyond = compute_left_out(question, question.where, z)
     _, shown = select_shown_answers(answers, part, beyond)
-    linear, labels = question.linear(), [labels[i] for i in shown]
-    if linear is not None:
-        ways = [_count(question, linear, answers[shown], part, beyond, z)]
+    measured, labels = question.linear(), [labels[i] for i in shown]
+    if measured is not None:
+        ways = [_count(question, measured, answers[shown], part, beyond, z)]
         if (split := find_split_cells(question.cells, part)) is not None:
             _, answers = split.indicators(question.by)
             part = split.fractions(question.where)
@@ -282,10 +273,7 @@ def _count(
     rows_without_cell: float,
     z: float,
 ) -> _Counted:
-    """Return the counts of ``answers``, for a condition that selects ``selected_part`` of each cell.
-
-    The interval reaches from the cells that the condition surely selects to all cells that it may select.
-    """
+    """Return the counts of ``answers``; an interval reaches from surely selected cells to all that may be selected."""
     weights = sp.csr_matrix(answers.multiply(selected_part))
     estimate, doubt = linear.estimate(weights), _cut(answers, selected_part, linear) + rows_without_cell / 2
     noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
@@ -296,9 +284,8 @@ def _count(
         # no count is below 0, so clipping keeps the coverage
         ends.append((np.maximum(linear.estimate(cells), 0.0), z * deviation))
     (least, below), (most, above) = ends
-    return _Counted(
-        estimate, np.sqrt(noise + sampling), np.maximum(least - below, 0.0), most + above + rows_without_cell, doubt
-    )
+    low, high = np.maximum(least - below, 0.0), most + above + rows_without_cell
+    return _Counted(estimate, np.sqrt(noise + sampling), low, high, doubt)
 
 
 def _select_cells(answers: sp.csr_matrix, chosen: Bools) -> sp.csr_matrix:
@@ -364,10 +351,9 @@ def _answer_shares(question: Question, event: Condition, level: float) -> Estima
 
 
 def _bound_shares(share: Floats, error: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return shares with intervals in 0..1.
+    """Return shares with intervals in 0..1; one with an unknown end, or with the interval 0..1, has no standard error.
 
-    An unknown end becomes 0 or 1 (such as the upper end if the denominator may be 0).  Such a share has no standard
-    error, nor has a share whose interval is 0..1.  Everything is unknown if both ends or the share are.
+    Everything is unknown if both ends or the share are.
     """
     unknown = np.isnan(share) | (np.isnan(low) & np.isnan(high))
     error = np.where(unknown | np.isnan(low) | np.isnan(high) | ((low <= 0) & (high >= 1)), np.nan, error)
@@ -394,9 +380,8 @@ def _divide(
     doubt = np.hypot(doubt, sampling)
     share, error = _compute_ratio(linear, top, bottom, doubt, z)[:2]
     fewest, most = (_select_cells(answers, chosen) for chosen in (part_of_event >= 1, part_of_event > 0))
-    of_many, of_few = (
-        _select_cells(answers, chosen) for chosen in (selected_part > 0, (selected_part >= 1) | (part_of_event > 0))
-    )
+    of_many = _select_cells(answers, selected_part > 0)
+    of_few = _select_cells(answers, (selected_part >= 1) | (part_of_event > 0))
     low = _compute_ratio(linear, fewest, of_many, sampling, z, is_share=True)[2]
     high = _compute_ratio(linear, most, of_few, sampling, z, is_share=True, added_rows=rows_without_cell)[3]
     return _Counted(share, error, low, high, doubt)
@@ -425,13 +410,15 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
     bottom = sp.csr_matrix(answers.multiply(part * places.present))
     middle, rows = np.nan_to_num(places.middle), _average_rows(question, column)[0][shown]
     top = sp.csr_matrix(bottom.multiply(middle))
-    mean = np.clip(np.where(np.isfinite(rows), rows, _compute_mean(linear, top, bottom)), *limits)
+    sums = linear.estimate(top), linear.estimate(bottom)
+    mean = np.clip(np.where(np.isfinite(rows), rows, sums[0] / np.maximum(sums[1], 1.0)), *limits)
     other = _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
     other = other + _split_null(linear, sp.csr_matrix(answers.multiply(part)), middle, places.present, mean)
     if question.population:
-        other = np.hypot(other, np.sqrt(_sum_squares(linear, top, bottom, middle, places.inside)))
+        squares = linear.estimate(sp.csr_matrix(bottom.multiply(middle**2 + places.inside)))
+        deviations = np.maximum(squares - sums[0] ** 2 / np.maximum(sums[1], 1.0), 0.0)  # n times a value's variance
+        other = np.hypot(other, np.sqrt(deviations))
     below, above = (other + compute_placement(linear.cells, bottom, reach) for reach in (places.below, places.above))
-    sums = linear.estimate(top), linear.estimate(bottom)
     variance, joint, of_rows = (linear.covariance(*pair) for pair in ((top, top), (top, bottom), (bottom, bottom)))
     low = compute_ratio(*sums, (variance + below**2, joint, of_rows), z)[2]
     high = compute_ratio(*sums, (variance + above**2, joint, of_rows), z)[3]
@@ -470,9 +457,7 @@ def _list_number_cells(question: Question, column: str) -> tuple[CellPlaces, tup
         middle, half, present = locate_computed_columns(question.cells, column)
         places = CellPlaces(middle, half, half, half**2 / 3, present)
         return places, (float(np.min(middle - half)), float(np.max(middle + half)))
-    reach = question.released.reach[column]
-    if reach is None:
-        raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+    reach = question.released.find_reach(column)
     return locate_cells(question.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
 
 
@@ -482,7 +467,7 @@ def locate_cells(cells: ColumnCells, column: str) -> CellPlaces:
     In a coarse code they are as the released shares of its fine codes say, give or take the noise of their counts.
     """
     released = cells.released
-    lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
+    lowest, highest = released.find_reach(column)
     present = np.isfinite(lowest).astype(np.float64)
     centres, halves = (lowest + highest) / 2, (highest - lowest) / 2
     middle = cells.spread(column, centres)
@@ -495,23 +480,17 @@ def locate_cells(cells: ColumnCells, column: str) -> CellPlaces:
         spread = np.sqrt(3 * (inside + _compute_middle_variance(recode, centres, middle)))
         below = np.where(np.isfinite(least), np.minimum(middle - least, spread), 0.0)
         above = np.where(np.isfinite(least), np.minimum(most - middle, spread), 0.0)
-    axis = cells.columns.index(column)
-    form = [-1 if i == axis else 1 for i in range(len(cells.shape))]
-
-    def flat(figures: Floats) -> Floats:
-        return np.broadcast_to(figures.reshape(form), cells.shape).ravel()
-
-    below, above, inside = (flat(np.nan_to_num(figures)) for figures in (below, above, inside))
-    return CellPlaces(flat(middle), below, above, inside, flat(cells.share_inside(column, present)))
+    below, above, inside = (np.nan_to_num(figures) for figures in (below, above, inside))
+    figures = (middle, below, above, inside, cells.share_inside(column, present))
+    return CellPlaces(*(cells.lay_out((column,), of_column) for of_column in figures))
 
 
 def _compute_middle_variance(recode: AttributeRecode, centres: Floats, middle: Floats) -> Floats:
     """Return the variance of each code's mean number due to the noise of its fine counts, shape (codes,)."""
     counted = np.flatnonzero(recode.kept & np.isfinite(centres))
     code = recode.coarse[counted]
-    noise = np.bincount(
-        code, weights=(centres[counted] - middle[code]) ** 2 * recode.variance[counted], minlength=recode.size
-    )
+    variance = (centres[counted] - middle[code]) ** 2 * recode.variance[counted]
+    noise = np.bincount(code, weights=variance, minlength=recode.size)
     rows = np.bincount(code, weights=recode.estimate[counted], minlength=recode.size)
     return noise / np.maximum(rows**2, recode.noise)
 
@@ -529,18 +508,11 @@ def compute_placement(cells: Floats, weights: sp.csr_matrix, half_widths: Floats
 
 
 def _split_null(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
-    """Return the standard deviation of a sum of values due to cells that mix nulls and numbers.
-
-    Twice it covers everything from no number to all numbers.
-    """
+    """Return half the largest error of a sum of values due to cells that mix nulls and numbers."""
     mixed = np.where((present > 0) & (present < 1), np.maximum(present, 1 - present) / 2, 0.0)
     cells = sp.coo_matrix(answers.multiply(mixed * np.maximum(linear.cells, 0.0)))
     apart = cells.data * np.abs(np.nan_to_num(middle)[cells.col] - mean[cells.row])
     return np.bincount(cells.row, weights=apart, minlength=answers.shape[0]).astype(np.float64)
-
-
-def _compute_mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> Floats:
-    return linear.estimate(top) / np.maximum(linear.estimate(bottom), 1.0)
 
 
 def _compute_sampling_variance(question: Question, counted: Floats, noise: Floats, all_rows: Floats | float) -> Floats:
@@ -551,13 +523,6 @@ def _compute_sampling_variance(question: Question, counted: Floats, noise: Float
     p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / all_rows, 0.0, 1.0)
     variance: Floats = all_rows * p * (1 - p) if question.population else np.zeros_like(p)
     return variance
-
-
-def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, inside: Floats) -> Floats:
-    """Return the sum of squared deviations of values from their group's mean: n times the variance of a value."""
-    inside = sp.csr_matrix(bottom.multiply(middle**2 + inside))
-    n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
-    return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
 
 
 def _compute_ratio(
@@ -574,18 +539,14 @@ def _compute_ratio(
 
     ``is_share``: the top is part of the bottom, so it is clipped to 0..bottom; ``added_rows``: rows added to the top.
     """
-    covariances = (
-        linear.covariance(top, top) + placement_error**2,
-        linear.covariance(top, bottom),
-        linear.covariance(bottom, bottom),
-    )
+    variance, joint, of_rows = (linear.covariance(*pair) for pair in ((top, top), (top, bottom), (bottom, bottom)))
+    covariances = variance + placement_error**2, joint, of_rows
     above, below = linear.estimate(top), linear.estimate(bottom)
     interval = compute_ratio(above, below, covariances, z)
     if not is_share:
         return interval
-    return *interval[:2], *compute_ratio(
-        np.clip(above + added_rows, 0.0, np.maximum(below, 0.0)), below, covariances, z
-    )[2:]
+    clipped = np.clip(above + added_rows, 0.0, np.maximum(below, 0.0))
+    return *interval[:2], *compute_ratio(clipped, below, covariances, z)[2:]
 
 
 def _name_source(placement_error: Floats) -> str:
@@ -593,11 +554,7 @@ def _name_source(placement_error: Floats) -> str:
 
 
 def _cut(answers: sp.csr_matrix, selected_part: Floats, linear: Linear) -> Floats:
-    """Return the standard deviation of a count due to the cells that a condition cuts.
-
-    Twice it covers everything from no row to all rows of each, possibly more than the measured count because of its
-    noise.
-    """
+    """Return half the largest error of a count due to the cells that a condition cuts, and to their noise."""
     is_outside = (selected_part <= 0) | (selected_part >= 1)
     spread = np.where(is_outside, 0.0, np.maximum(selected_part, 1 - selected_part) / 2)
     noise = np.asarray(answers @ (spread**2 * linear.bound_variance(np.flatnonzero(~is_outside)))).ravel()
@@ -649,40 +606,32 @@ def _answer_model_means(
     return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")
 
 
-Ask = Callable[[tuple[str, ...], "str | Condition | None"], "pd.DataFrame"]
-"""A question by counted columns, where a condition holds."""
-
-
 def answer_in_groups(
-    released: ReleasedCounts, groups: tuple[str, ...], where: str | None, subject: str, ask: Ask
+    released: ReleasedCounts,
+    groups: tuple[str, ...],
+    where: str | None,
+    subject: str,
+    answer: Callable[[Question], Estimates],
+    *,
+    others: Sequence[str] = (),
+    event: Condition | None = None,
+    population: bool = False,
 ) -> pd.DataFrame:
-    """Return the answers in groups, by counted columns and by columns that rules compute."""
+    """Return the answers in groups, by counted columns and by columns that rules compute.
+
+    ``others``, ``event`` and ``population``: of the question, see :meth:`Question.of`.
+    """
+
+    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
+        question = Question.of(released, by, where, others, event=event, population=population)
+        return build_answer_table(question, answer(question), subject)
+
     checked = [check_column(released, name) for name in groups]
     if all(name in released.columns for name in checked):
         return ask(groups, where)
     table = ask_by_levels(released, groups, where, ask)
     table.attrs["about"] = subject
     return table
-
-
-def ask_counts(released: ReleasedCounts, level: float, subject: str, population: bool = False) -> Ask:
-    """Return the question "how many rows are there"."""
-
-    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-        question = Question.of(released, by, where, population=population)
-        return build_answer_table(question, answer_counts(question, level), subject)
-
-    return ask
-
-
-def ask_shares(released: ReleasedCounts, event: Condition, level: float, subject: str, population: bool = False) -> Ask:
-    """Return the question "for what share of rows does ``event`` hold"."""
-
-    def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-        question = Question.of(released, by, where, event=event, population=population)
-        return build_answer_table(question, answer_shares(question, event, level), subject)
-
-    return ask
 
 
 def list_levels_within(
@@ -699,10 +648,8 @@ def build_answer_table(question: Question, estimates: Estimates, subject: str) -
     """Return the table of answers to a question, with the notes on them."""
     sources = np.where(np.isnan(estimates.low), "not known", estimates.source)
     table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), subject)
-    table.attrs["words"] += [
-        *describe_known_totals(question.released, question.columns),
-        *describe_kept_rows(question.released),
-    ]
+    table.attrs["words"] += describe_known_totals(question.released, question.columns)
+    table.attrs["words"] += describe_kept_rows(question.released)
     if question.population:
         table.attrs["words"] = [POPULATION_NOTE if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
     return table

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.answers.cells import compute_row_numbers, find_code_ends
 from privsyn.answers.counted import locate_cells
-from privsyn.answers.question import Question, compute_normal_factor, select_shown_answers
+from privsyn.answers.question import Linear, Question, compute_normal_factor, select_shown_answers
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.unmeasured import compute_distance, group_rows, read_row_codes, select_rows
 from privsyn.base.errors import RequestError
@@ -47,16 +47,14 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         raise RequestError(problem, "Name probabilities such as 0.1, 0.5, 0.9", "query.probabilities")
     if column not in question.released.columns:
         return _answer_from_rows(question, column, probabilities)
-    reach = question.released.reach[column]
-    if reach is None:
-        raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+    reach = question.released.find_reach(column)
     part = cells.fractions(question.where)
     labels, answers = cells.indicators(question.by)
     weights, shown = select_shown_answers(answers, part)
     linear = question.linear()
     if linear is None:
         return _answer_from_rows(question, column, probabilities)
-    lowest, highest = _compute_ends(question, column, reach)
+    lowest, highest = reach if cells.fine else find_code_ends(question.released.recode[column], *reach)
     order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
     farthest = np.maximum.accumulate(highest[order])  # codes may share values
     axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
@@ -65,8 +63,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         steps = sp.csr_matrix(np.stack([weights[row].toarray().ravel() * (axis == code) for code in order]))
         up_to = sp.csr_matrix(np.tril(np.ones((len(order), len(order))))) @ steps
         all_rows = sp.csr_matrix(np.repeat(up_to[-1].toarray(), len(order), axis=0))
-        for p in probabilities:
-            quantiles.append(_invert(linear, up_to, all_rows, p, lowest[order], farthest, z))
+        quantiles += [_invert(linear, up_to, all_rows, p, lowest[order], farthest, z) for p in probabilities]
     figures = np.array(quantiles).reshape(-1, 3)
     figures[np.abs(figures) < np.finfo(np.float64).tiny] = 0.0  # a cell that begins just above 0
     names = [labels[i] for i in shown for _ in probabilities]
@@ -75,21 +72,10 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
     return Quantiles(names, [*probabilities] * len(shown), figures[:, 0], figures[:, 1], figures[:, 2], sources)
 
 
-def _compute_ends(question: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Return the smallest and largest number of each cell code of the column."""
-    if question.cells.fine:
-        return reach
-    least, most = find_code_ends(question.released.recode[column], *reach)
-    return np.where(np.isfinite(least), least, np.nan), np.where(np.isfinite(least), most, np.nan)
-
-
 def _invert(
-    linear: object, up_to: sp.csr_matrix, all_rows: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
+    linear: Linear, up_to: sp.csr_matrix, all_rows: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
 ) -> tuple[float, float, float]:
     """Return the estimate and ends of one quantile; NaN if the rows are not significantly more than 0."""
-    from privsyn.answers.question import Linear
-
-    assert isinstance(linear, Linear)  # noqa: S101 - for the type checker
     against = sp.csr_matrix(up_to - p * all_rows)
     excess = linear.estimate(against)
     error = np.sqrt(np.maximum(linear.covariance(against, against), 0.0))
@@ -114,7 +100,7 @@ def _answer_from_rows(question: Question, column: str, probabilities: Sequence[f
     _, shown = select_shown_answers(answers, question.cells.fractions(question.where))
     labels = [every[i] for i in shown]
     if column in question.released.columns:
-        lowest, highest = question.released.reach[column] or (np.zeros(0), np.zeros(0))
+        lowest, highest = question.released.find_reach(column)
         values = ((lowest + highest) / 2)[read_row_codes(question.released, column)]
     else:
         values = compute_row_numbers(question.released, column)
@@ -126,9 +112,8 @@ def _answer_from_rows(question: Question, column: str, probabilities: Sequence[f
         quantiles += [float(np.quantile(group_values, p)) if len(group_values) else np.nan for p in probabilities]
     nothing = np.full(len(quantiles), np.nan)
     names = [label for label in labels for _ in probabilities]
-    return Quantiles(
-        names, [*probabilities] * len(labels), np.array(quantiles), nothing, nothing, ["not known"] * len(quantiles)
-    )
+    sources = ["not known"] * len(quantiles)
+    return Quantiles(names, [*probabilities] * len(labels), np.array(quantiles), nothing, nothing, sources)
 
 
 class Correlation(NamedTuple):
@@ -177,11 +162,8 @@ def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: floa
     slope = (du * dv / scale - r / 2 * ((du**2 + inside_u) / var_u + (dv**2 + inside_v) / var_v)) / rows
     slope = slope * there_u * there_v
     positive = np.maximum(counts, 0.0)
-    doubt = (
-        np.sqrt((positive**2) @ ((half_u * dv) ** 2 + (half_v * du) ** 2 + (half_u * half_v) ** 2 / 3) / 3)
-        / rows
-        / scale
-    )
+    reach = (half_u * dv) ** 2 + (half_v * du) ** 2 + (half_u * half_v) ** 2 / 3
+    doubt = np.sqrt(positive**2 @ reach / 3) / rows / scale
     error = float(np.sqrt(max(linear.covariance(slope[None, :], slope[None, :])[0], 0.0) + doubt**2))
     low, high = max(r - z * error, -1.0), min(r + z * error, 1.0)
     return Correlation(*pair, r, error, low, high, "implied" if half_u.any() or half_v.any() else "measured")
@@ -193,10 +175,10 @@ def _answer_undefined(pair: tuple[str, str]) -> Correlation:
 
 def _answer_unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
     """Return a bound from the distance D to independence: |cov| <= D / n times a quarter of both ranges."""
-    codes, figures = [read_row_codes(released, c) for c in pair], []
-    for column, code in zip(pair, codes, strict=True):
-        lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
-        figures.append(((lowest + highest) / 2)[code])
+    figures = []
+    for column in pair:
+        lowest, highest = released.find_reach(column)
+        figures.append(((lowest + highest) / 2)[read_row_codes(released, column)])
     present = np.isfinite(figures[0]) & np.isfinite(figures[1])
     u, v = figures[0][present], figures[1][present]
     spread = float(np.std(u) * np.std(v)) if present.any() else 0.0

@@ -10,11 +10,10 @@ Transitions of linked rows, from the released counts of pairs of rows: shares, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
-from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +22,14 @@ from numpy.typing import NDArray
 from privsyn.answers.answer_table import answer_table, name_label
 from privsyn.answers.cells import ColumnCells, state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
-from privsyn.answers.counted import answer_in_groups, ask_counts, ask_shares, list_levels_within
-from privsyn.answers.question import compute_normal_factor
+from privsyn.answers.counted import (
+    answer_counts,
+    answer_in_groups,
+    answer_shares,
+    build_answer_table,
+    list_levels_within,
+)
+from privsyn.answers.question import Question, compute_normal_factor
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.frozen_model import FieldError
@@ -54,9 +59,8 @@ def answer_persons(
     event = find_event(released, summary)
     if event is not None:
         return _answer_measured(released, event, by, level, subject, share=share)
-    if (
-        summary.function not in OF_TRUTH or released.request.has_parent_rows
-    ):  # tables below parent rows have no counts of all rows
+    # tables below parent rows have no counts of all rows
+    if summary.function not in OF_TRUTH or released.request.has_parent_rows:
         raise RequestError(
             f"not known: {summary.name} of a {released.record_unit} was not measured",
             "Ask about statements in the release's `workload`, or add this one to the next release's `workload`",
@@ -90,11 +94,13 @@ def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> S
 def _answer_measured(
     released: ReleasedCounts, event: AtLevel, by: Sequence[str], level: float, subject: str, *, share: bool
 ) -> pd.DataFrame:
-    """Return the answer from the counts of the measured figure of persons."""
     if share:
-        table = ask_shares(released, event, level, subject)(tuple(by), None)
+        question = Question.of(released, by, None, event=event)
+        estimates = answer_shares(question, event, level)
     else:
-        table = ask_counts(released, level, subject)(tuple(by), event)
+        question = Question.of(released, by, event)
+        estimates = answer_counts(question, level)
+    table = build_answer_table(question, estimates, subject)
     kept_rows_words = describe_kept_rows(released)  # figures cover all kept rows, not one drawn row
     words = [word for word in table.attrs["words"] if word not in kept_rows_words]
     table.attrs["words"] = [*words, describe_kept(released)]
@@ -107,11 +113,10 @@ def _answer_by_bounds(
     """Return the estimate and bounds from counts of drawn rows and of all rows (see the module's header)."""
     condition, always = state_rule(released, summary.of), summary.function == "always"
     end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
-    number, drawn = (_count(released, by, where, end_level) for where in (None, summary.of))
+    answer = partial(answer_counts, level=end_level)
+    number, drawn = (answer_in_groups(released, tuple(by), where, "", answer) for where in (None, summary.of))
     labels = [name_label(name) for name in by]
-    drawn_bounds = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[
-        [*labels, "low_drawn", "high_drawn"]
-    ]
+    drawn_bounds = drawn[[*labels, "low", "high"]].rename(columns={"low": "low_drawn", "high": "high_drawn"})
     merged = number.merge(drawn_bounds, how="left", on=labels) if labels else number.join(drawn_bounds)
     # a drawn row that fulfils it proves that its person ever has one; persons with such a row are at most such rows
     low, high = (merged[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
@@ -123,9 +128,8 @@ def _answer_by_bounds(
         high = np.full(len(merged), rows)
     low, high = np.minimum(low, most), np.clip(high, low, most)
     sources = np.where((low > 0) | (high < most), "bounded", "not known").tolist()
-    shares = _share_made(
-        released, condition, by, list(merged[labels].itertuples(index=False, name=None)), always=always
-    )
+    groups = list(merged[labels].itertuples(index=False, name=None))
+    shares = _share_made(released, condition, by, groups, always=always)
     estimate = np.clip(shares * np.maximum(merged["estimate"].to_numpy(), 0.0), low, high)
     if share:
         persons = np.maximum(merged["estimate"].to_numpy(), 1.0)
@@ -135,11 +139,6 @@ def _answer_by_bounds(
     table = answer_table(columns, estimate, np.nan, low, high, sources, subject)
     table.attrs["words"].append(describe_kept(released))
     return table
-
-
-def _count(released: ReleasedCounts, by: Sequence[str], where: str | None, level: float) -> pd.DataFrame:
-    """Return the number of counted rows of each group, one row a person."""
-    return answer_in_groups(released, tuple(by), where, "", ask_counts(released, level, ""))
 
 
 def read_summary(text: str) -> Summary | None:
@@ -211,9 +210,8 @@ def _share_made(
     true = np.logical_and.reduceat(holds, starts) if always else np.logical_or.reduceat(holds, starts)
     of_each = table.take(pa.array(starts))
     values = {name: of_each[name] for name in of_each.column_names}
-    levels = [
-        [(label, event.holds(values)) for label, event in list_levels_within(released, name, (), None)] for name in by
-    ]
+    events = (list_levels_within(released, name, (), None) for name in by)
+    levels = [[(label, event.holds(values)) for label, event in of_column] for of_column in events]
     groups = {}
     for combined in product(*levels):
         inside = np.logical_and.reduce([mask for _, mask in combined]) if combined else np.ones(len(true), bool)
@@ -227,24 +225,23 @@ LEAST = 3.0
 """Standard errors that the number of pairs from a code must reach, so that their shares are known."""
 
 
-@dataclass(frozen=True)
-class TransitionShares:
-    """The share of each second code among pairs with a given first code; one entry a pair of codes.
+class Transition(NamedTuple):
+    """The share of a second code among the pairs with a first code.
 
     ``kind``: the kind of pair of household members; empty for persons.
     """
 
-    kind: list[str]
-    first: list[str]
-    second: list[str]
-    estimate: list[float]
-    error: list[float]
-    low: list[float]
-    high: list[float]
-    source: list[str]
+    kind: str
+    first: str
+    second: str
+    estimate: float
+    error: float
+    low: float
+    high: float
+    source: str
 
 
-def answer_transitions(released: ReleasedCounts, column: str, level: float) -> TransitionShares:
+def answer_transitions(released: ReleasedCounts, column: str, level: float) -> list[Transition]:
     """Return the transitions of a column.  Raises RequestError if none were measured."""
     plan, spec = released.encoding, released.request.spec
     if spec.panel is None:
@@ -264,40 +261,34 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
     codes = build_transition_codes(plan, released.recode, step.rho(released.request))[column]
     counts, sigma = released.find_noisy("measure_transitions", column)
     names = label_codes(plan.get_codec(column), codes)
-    shares = TransitionShares([], [], [], [], [], [], [], [])
-    if spec.panel.household:
-        roles = plan.get_order()[1].labels()
-        tables = counts.reshape(-1, codes.size, codes.size)
-        for kind, table in enumerate(tables):
-            same, role = bool(kind % 2), roles[kind // 2]
-            if (kind // 2 in spec.panel.once and same) or (kind < 2 and not same):
-                continue  # no household can have such a pair
-            words = f"{role} after {role}" if same else f"first {role}, after another role"
-            _add(shares, words, names, table, np.full(table.shape, sigma), level)
-    else:
+    if not spec.panel.household:
         table = counts.reshape(codes.size, codes.size + 1)
         joint = table[:, :-1] + np.diag(table[:, -1])
-        _add(shares, "", names, joint, sigma * np.sqrt(1 + np.eye(codes.size)), level)
-    return shares
+        return list(_iterate_shares("", names, joint, sigma * np.sqrt(1 + np.eye(codes.size)), level))
+    transitions: list[Transition] = []
+    roles = plan.get_order()[1].labels()
+    for kind, table in enumerate(counts.reshape(-1, codes.size, codes.size)):
+        same, role = bool(kind % 2), roles[kind // 2]
+        if (kind // 2 in spec.panel.once and same) or (kind < 2 and not same):
+            continue  # no household can have such a pair
+        words = f"{role} after {role}" if same else f"first {role}, after another role"
+        transitions += _iterate_shares(words, names, table, np.full(table.shape, sigma), level)
+    return transitions
 
 
-def _add(shares: TransitionShares, kind: str, names: list[str], counts: Floats, sigma: Floats, level: float) -> None:
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    for first, (row, noise) in enumerate(zip(counts, sigma, strict=True)):
+def _iterate_shares(kind: str, names: list[str], counts: Floats, sigma: Floats, level: float) -> Iterator[Transition]:
+    z = compute_normal_factor(level)
+    for first, row, noise in zip(names, counts, sigma, strict=False):
         total, spread = float(row.sum()), float(np.sqrt((noise**2).sum()))
-        is_clear = total >= LEAST * spread
-        for second, (count, sigma_of_pair) in enumerate(zip(row, noise, strict=True)):
-            share = count / total if is_clear else float("nan")
+        for second, count, sigma_of_pair in zip(names, row, noise, strict=True):
+            if total < LEAST * spread:
+                yield Transition(kind, first, second, float("nan"), float("nan"), 0.0, 1.0, "not known")
+                continue
+            share = count / total
             variance = ((1 - share) * sigma_of_pair) ** 2 + share**2 * (spread**2 - sigma_of_pair**2)
-            error = float(np.sqrt(variance)) / total if is_clear else float("nan")
-            shares.kind.append(kind)
-            shares.first.append(names[first])
-            shares.second.append(names[second])
-            shares.estimate.append(float(np.clip(share, 0.0, 1.0)) if is_clear else share)
-            shares.error.append(error)
-            shares.low.append(max(share - z * error, 0.0) if is_clear else 0.0)
-            shares.high.append(min(share + z * error, 1.0) if is_clear else 1.0)
-            shares.source.append("measured" if is_clear else "not known")
+            error = float(np.sqrt(variance)) / total
+            low, high = max(share - z * error, 0.0), min(share + z * error, 1.0)
+            yield Transition(kind, first, second, float(np.clip(share, 0.0, 1.0)), error, low, high, "measured")
 
 
 def label_codes(codec: Codec, codes: TransitionCodes) -> list[str]:

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from privsyn.answers.cells import ColumnCells, EmptySelectionError, check_column, state_rule
+from privsyn.answers.cells import ColumnCells, EmptySelectionError, check_column, mark_pairs, state_rule, sum_to_coarse
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.base.errors import RequestError
@@ -77,9 +77,8 @@ class Question:
                 )
         if len({*by}) < len(by):
             raise RequestError("names one column twice", "Name each column once", "query.columns")
-        behind = released.language.list_attributes(
-            tuple(c if c in released.codecs else check_column(released, c) for c in others)
-        )
+        named = tuple(c if c in released.codecs else check_column(released, c) for c in others)
+        behind = released.language.list_attributes(named)
         behind = tuple(dict.fromkeys((*behind, *(event.columns if event else ()))))
         condition = state_rule(released, where) if isinstance(where, str) and where else where or None
         question = cls(released, tuple(by), condition, behind, population=population)
@@ -107,15 +106,12 @@ class Question:
 
         With several columns, the rare values that compression left out have no cell.
         """
-        key = ("linear", self.columns)
-        if key not in self.released.cache:
-            self.released.cache[key] = estimate_best_linear(self.released, self.columns)
-        linear: Linear | None = self.released.cache[key]
-        return linear
+        released, columns = self.released, self.columns
+        return released.remember(("linear", columns), lambda: estimate_best_linear(released, columns))
 
     def total(self) -> float:
         """Return the estimated number of private rows, at least 1."""
-        return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
+        return max(float(estimate_single(self.released, ()).cells.sum()), 1.0)
 
 
 def find_measured_question(question: Question, event: Condition | None) -> ReleasedCounts | None:
@@ -130,14 +126,11 @@ def find_measured_question(question: Question, event: Condition | None) -> Relea
     for marginal, spec_question in ((m, m.asked) for m in spec.measured_sets):
         if spec_question is None or not {*question.by, *free} <= set(attributes_of(spec_question.counted_by)):
             continue
-        holding = (
-            counts
-            for counts in released.sets
-            if set(attributes_of(marginal.columns)) >= set(counts.joint[0].attributes)
-        )
-        for counts in (counts for counts in holding if set(question.columns) <= set(counts.joint[0].attributes)):
-            part = ColumnCells(counts, question.columns).fractions(AllOf(tuple(conditions)))
-            candidates += [counts] if bool(((part == 0) | (part == 1)).all()) else []
+        for counts in released.sets:
+            inside = set(counts.joint[0].attributes)
+            if set(question.columns) <= inside <= set(attributes_of(marginal.columns)):
+                part = ColumnCells(counts, question.columns).fractions(AllOf(tuple(conditions)))
+                candidates += [counts] if bool(((part == 0) | (part == 1)).all()) else []
     return min(candidates, key=lambda counts: counts.joint[0].counts.size, default=None)
 
 
@@ -158,8 +151,7 @@ def compute_left_out(question: Question, where: Condition | None, z: float) -> f
     """Return an upper bound of the selected rows whose values have no cell, for questions about several columns."""
     most = 0.0
     for column, codes in question.cells.list_left_out(where).items():
-        linear, weights = Question(question.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
-        assert linear is not None  # noqa: S101 - every release measures single columns
+        linear, weights = estimate_single(question.released, (column,)), codes[None, :].astype(np.float64)
         error = float(np.sqrt(max(linear.covariance(weights, weights)[0], 0.0)))
         most += max(float(linear.estimate(weights)[0]), 0.0) + z * error
     return most
@@ -216,7 +208,7 @@ class Linear:
         """Return the variance of each cell: as estimated for ``cells`` unless they are many, else as measured."""
         variance = self.variance.copy()
         if len(cells) <= MOST_SUMS:
-            unit = sp.csr_matrix((np.ones(len(cells)), (np.arange(len(cells)), cells)), (len(cells), len(variance)))
+            unit = mark_pairs(np.arange(len(cells)), cells, (len(cells), len(variance)))
             variance[cells] = np.maximum(self.covariance(unit, unit), 0.0)
         return variance
 
@@ -253,9 +245,19 @@ def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | 
     return None if observations is None else observations.combine()
 
 
+def estimate_single(released: ReleasedCounts, columns: Clique) -> Linear:
+    """Return the best linear estimate of one column, or of the total without any, computed once."""
+    linear = Question(released, (), None, columns).linear()
+    assert linear is not None  # noqa: S101 - every release measures single columns
+    return linear
+
+
 def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
     """Return the measurements of the cells that :func:`estimate_best_linear` estimates; None as there."""
-    parts = {kind: _pool_observations(every) for kind, every in _list_noisy_counts(released, columns).items()}
+    parts: dict[CountsKind, Noisy] = {}
+    for kind, every in _list_noisy_counts(released, columns).items():  # inverse-variance means, cell by cell
+        precision = np.sum([1.0 / w for _, w in every], axis=0)
+        parts[kind] = np.sum([z / w for z, w in every], axis=0) / precision, 1.0 / precision
     direct = parts.pop(CountsKind(columns, len(columns) == 1), None)
     if direct is None:
         return None
@@ -265,14 +267,15 @@ def list_observations(released: ReleasedCounts, columns: Clique) -> Observations
     for kind in sorted(parts, key=lambda kind: len(kind.columns)):
         z, w = parts[kind]
         if sum(len(v) for v in values) + z.size <= MOST_SUMS:
-            rows.append(_find_summing_observation(released, columns, direct[0].shape, kind))
+            if len(columns) == 1 and kind.columns:
+                rows.append(sum_to_coarse(released.recode[columns[0]]))
+            else:
+                rows.append(build_sums(columns, direct[0].shape, kind.columns))
             values.append(z.ravel())
             noise.append(w.ravel())
     sums = sp.vstack(rows, format="csr") if rows else None
-    nothing = [np.zeros(0)]
-    return Observations(
-        direct[0].ravel(), direct[1].ravel(), sums, np.concatenate(values or nothing), np.concatenate(noise or nothing)
-    )
+    cells, variance = direct[0].ravel(), direct[1].ravel()
+    return Observations(cells, variance, sums, *(np.concatenate([np.zeros(0), *part]) for part in (values, noise)))
 
 
 class CountsKind(NamedTuple):
@@ -299,9 +302,8 @@ def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[Counts
     for name in columns:
         if sparse <= {name}:
             for counts in released.single[name]:
-                observations.setdefault(CountsKind((name,), single), []).append(
-                    _use_single_observation(released, counts, fine=single)
-                )
+                noisy = _use_single_observation(released, counts, fine=single)
+                observations.setdefault(CountsKind((name,), single), []).append(noisy)
     if columns and not sparse:
         observations.setdefault(CountsKind(()), []).append(_sum_without(released, columns))
     if not columns:
@@ -328,10 +330,8 @@ def _use_single_observation(released: ReleasedCounts, counts: Counts, *, fine: b
     variance = np.full(counts.counts.shape, counts.sigma**2)
     if fine:
         return counts.counts, variance
-    recode = released.recode[counts.attributes[0]]
-    code, size = recode.coarse[recode.kept], recode.size
-    summed = np.bincount(code, weights=counts.counts[recode.kept], minlength=size).astype(np.float64)
-    return summed, np.bincount(code, weights=variance[recode.kept], minlength=size).astype(np.float64)
+    sums = sum_to_coarse(released.recode[counts.attributes[0]])
+    return sums @ counts.counts, sums @ variance
 
 
 def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
@@ -366,26 +366,13 @@ def _drop_attributes(values: float, precisions: float, counts: Counts) -> tuple[
     return values - precision * float(counts.counts.sum()), precisions - precision
 
 
-def _pool_observations(parts: Sequence[Noisy]) -> Noisy:
-    """Return the inverse-variance mean, cell by cell."""
-    precision = np.sum([1.0 / w for _, w in parts], axis=0)
-    return np.sum([z / w for z, w in parts], axis=0) / precision, 1.0 / precision
-
-
-def _find_summing_observation(
-    released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: CountsKind
-) -> sp.csr_matrix:
-    """Return A, the sums that map the cells of ``columns``, of this shape, to the cells of ``kind``."""
-    cells = int(np.prod(shape))
-    if len(columns) == 1 and kind.columns:
-        recode = released.recode[columns[0]]
-        code = np.flatnonzero(recode.kept)
-        return sp.csr_matrix((np.ones(len(code)), (recode.coarse[code], code)), shape=(recode.size, cells))
-    index = np.indices(shape).reshape(len(shape), -1)
-    axes = [columns.index(a) for a in kind.columns]
+def build_sums(columns: Clique, shape: tuple[int, ...], onto: Clique) -> sp.csr_matrix:
+    """Return A, the sums that map the cells of ``columns``, of this shape, to the cells of some of them."""
+    index, cells = np.indices(shape).reshape(len(shape), -1), int(np.prod(shape))
+    axes = [columns.index(a) for a in onto]
     sizes = [shape[axis] for axis in axes]
     target = np.ravel_multi_index([index[axis] for axis in axes], sizes) if axes else np.zeros(cells, dtype=np.int64)
-    return sp.csr_matrix((np.ones(cells), (target, np.arange(cells))), shape=(int(np.prod(sizes)), cells))
+    return mark_pairs(target, np.arange(cells), (int(np.prod(sizes)), cells))
 
 
 def compute_normal_factor(level: float) -> float:

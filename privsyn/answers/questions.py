@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from privsyn.data_contracts.unicode import adopt_spellings
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privsyn.answers.conditions import Condition
     from privsyn.answers.released_counts import ReleasedCounts
     from privsyn.answers.simulated import Kind, Progress, Simulated
 
@@ -72,10 +71,11 @@ class Questions:
 
         Estimates are unbiased, so they may be negative, and sums of estimates are estimates of sums.
         """
-        from privsyn.answers.counted import answer_in_groups, ask_counts
+        from privsyn.answers.counted import answer_counts, answer_in_groups
 
-        subject, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
-        return answer_in_groups(self._counts, by, where, subject, ask_counts(self._counts, level, subject, population))
+        subject, level = f"rows{_describe_rows(by, where)}", _check_level(level)
+        answer = partial(answer_counts, level=level)
+        return answer_in_groups(self._counts, by, where, subject, answer, population=population)
 
     @check_arguments
     def share(
@@ -91,10 +91,10 @@ class Questions:
         ``what``: a condition, or the name of a boolean column, or of another column, whose values are all shown.
         """
         from privsyn.answers.cells import check_column, state_rule
-        from privsyn.answers.counted import answer_in_groups, ask_shares
+        from privsyn.answers.counted import answer_in_groups, answer_shares
 
         groups, released = _list_names(by), self._counts
-        subject = f"share of {what}{_describe_groups(groups)}{_describe_condition(where)}"
+        subject = f"share of {what}{_describe_rows(groups, where)}"
         level = _check_level(level)
         column = what in released.language.types and bool(check_column(released, what))
         if what in groups:
@@ -102,9 +102,8 @@ class Questions:
         if column and released.language.types[what] != "truth":
             return self._answer_shares_of_values(what, groups, where, level, subject, population)
         event = state_rule(released, f"`{what}`" if column else what)
-        return answer_in_groups(
-            self._counts, groups, where, subject, ask_shares(self._counts, event, level, subject, population)
-        )
+        answer = partial(answer_shares, event=event, level=level)
+        return answer_in_groups(released, groups, where, subject, answer, event=event, population=population)
 
     @check_arguments
     def mean(
@@ -116,17 +115,12 @@ class Questions:
         population: bool = False,
     ) -> pd.DataFrame:
         """Return the mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
-        from privsyn.answers.counted import answer_in_groups, answer_means, build_answer_table
-        from privsyn.answers.question import Question
+        from privsyn.answers.counted import answer_in_groups, answer_means
 
         groups, level = _list_names(by), _check_level(level)
-        subject = f"mean of {column}{_describe_groups(groups)}{_describe_condition(where)}"
-
-        def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            question = Question.of(self._counts, by, where, (column,), population=population)
-            return build_answer_table(question, answer_means(question, column, level), subject)
-
-        table = answer_in_groups(self._counts, groups, where, subject, ask)
+        subject = f"mean of {column}{_describe_rows(groups, where)}"
+        answer, others = partial(answer_means, column=column, level=level), (column,)
+        table = answer_in_groups(self._counts, groups, where, subject, answer, others=others, population=population)
         return self._note_moments(table, column)
 
     @check_arguments
@@ -148,13 +142,11 @@ class Questions:
         question = Question.of(self._counts, _list_names(by), where, (column,))
         q = answer_quantiles(question, column, wanted, _check_level(level))
         labels = collect_labels(question.by, q.labels)
-        subject = f"quantiles of {column}{_describe_groups(question.by)}{_describe_condition(where)}"
+        subject = f"quantiles of {column}{_describe_rows(question.by, where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, subject)
-        table.attrs["words"] += [
-            *describe_known_totals(question.released, question.columns),
-            *describe_kept_rows(question.released),
-        ]
+        table.attrs["words"] += describe_known_totals(question.released, question.columns)
+        table.attrs["words"] += describe_kept_rows(question.released)
         return self._note_moments(table, column)
 
     @check_arguments
@@ -181,9 +173,7 @@ class Questions:
             raise RequestError("names one column twice", "Name each column once", "query.columns")
         if len(columns) == 1:
             raise RequestError(
-                "a correlation is of two columns of numbers",
-                "Name two of them, or none for all pairs",
-                "query.columns",
+                "a correlation is of two columns of numbers", "Name two of them, or none for all pairs", "query.columns"
             )
         correlations = answer_correlations(released, columns or numbers, _check_level(level))
         estimate, error, low, high = np.array([c[2:6] for c in correlations], dtype=np.float64).reshape(-1, 4).T
@@ -196,12 +186,14 @@ class Questions:
     def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
         """Return the shares of a column's codes in a person's (or member's) next row, by the current row's code."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.persons import answer_transitions
+        from privsyn.answers.persons import Transition, answer_transitions
 
-        t = answer_transitions(self._counts, column, _check_level(level))
-        labels = {"kind of pair": t.kind} if any(t.kind) else {}
-        labels |= {f"{column} of a row": t.first, f"{column} of the next row": t.second}
-        table = answer_table(labels, t.estimate, t.error, t.low, t.high, t.source, f"transitions of {column}")
+        found = answer_transitions(self._counts, column, _check_level(level))
+        t = {name: [getattr(each, name) for each in found] for name in Transition._fields}
+        labels = {"kind of pair": t["kind"]} if any(t["kind"]) else {}
+        labels |= {f"{column} of a row": t["first"], f"{column} of the next row": t["second"]}
+        figures = t["estimate"], t["error"], t["low"], t["high"]
+        table = answer_table(labels, *figures, t["source"], f"transitions of {column}")
         person = self._counts.request.spec.unit.one
         table.attrs["words"].append(f"Shares are of pairs of neighbouring rows; one pair of each {person} is counted.")
         return table
@@ -258,23 +250,16 @@ class Questions:
         return ReleaseComparison(self, earlier)
 
     def _answer_shares_of_values(
-        self,
-        column: str,
-        groups: tuple[str, ...],
-        where: str | None,
-        level: float,
-        subject: str,
-        population: bool,
+        self, column: str, groups: tuple[str, ...], where: str | None, level: float, subject: str, population: bool
     ) -> pd.DataFrame:
         import pandas as pd
 
-        from privsyn.answers.counted import answer_in_groups, ask_shares, list_levels_within
+        from privsyn.answers.counted import answer_in_groups, answer_shares, list_levels_within
 
         parts, words = [], []
         for label, event in list_levels_within(self._counts, column, groups, where):
-            table = answer_in_groups(
-                self._counts, groups, where, subject, ask_shares(self._counts, event, level, subject, population)
-            )
+            answer = partial(answer_shares, event=event, level=level)
+            table = answer_in_groups(self._counts, groups, where, subject, answer, event=event, population=population)
             table.insert(len(groups), name_label(column), label)
             parts.append(table)
             words += table.attrs["words"]
@@ -319,12 +304,8 @@ def _check_level(level: float) -> float:
     return level
 
 
-def _describe_groups(by: Sequence[str]) -> str:
-    return f" by {', '.join(by)}" if by else ""
-
-
-def _describe_condition(where: str | None) -> str:
-    return f" where {where}" if where else ""
+def _describe_rows(by: Sequence[str], where: str | None) -> str:
+    return (f" by {', '.join(by)}" if by else "") + (f" where {where}" if where else "")
 
 
 class ReleaseComparison:
@@ -375,14 +356,11 @@ class ReleaseComparison:
         e1, e2 = merged["estimate_later"], merged["estimate_earlier"]
         low = np.hypot(e1 - merged["low_later"], merged["high_earlier"] - e2)
         high = np.hypot(merged["high_later"] - e1, e2 - merged["low_earlier"])
-        merged["estimate"], merged["std_error"] = (
-            e1 - e2,
-            np.hypot(merged["std_error_later"], merged["std_error_earlier"]),
-        )
+        merged["estimate"] = e1 - e2
+        merged["std_error"] = np.hypot(merged["std_error_later"], merged["std_error_earlier"])
         merged["low"], merged["high"] = merged["estimate"] - low, merged["estimate"] + high
-        merged["source"] = [
-            max(a, b, key=_ORDER.index) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
-        ]
+        sources = zip(merged["source_later"], merged["source_earlier"], strict=True)
+        merged["source"] = [max(both, key=_ORDER.index) for both in sources]
         differences: Any = merged[[*labels, *FIGURES]]
         differences.attrs["about"] = f"difference of {later.attrs['about']}"
         words = dict.fromkeys((*later.attrs["words"], *earlier.attrs["words"]))
@@ -434,13 +412,11 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
         is_share = question.what == "share"
         if not is_share and question.where is None and release._counts.request.spec.panel is not None:
             return release.count(*question.by, level=level)  # counts of linked rows are of persons
-        return release.persons(
-            question.of if is_share else question.where or "", question.by, share=is_share, level=level
-        )
+        statement = question.of if is_share else question.where or ""
+        return release.persons(statement, question.by, share=is_share, level=level)
     if question.what == "count":
-        return release.count(
-            *question.by, *parse_names(question.of), where=question.where, level=level, population=population
-        )
+        by = (*question.by, *parse_names(question.of))
+        return release.count(*by, where=question.where, level=level, population=population)
     if question.what == "share":
         what = strip_quotes(question.of) if _WHOLE_NAME.fullmatch(question.of) else question.of
         return release.share(what, by=question.by, where=question.where, level=level, population=population)

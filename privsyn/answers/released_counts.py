@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.answers.conditions import Language
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
@@ -46,6 +47,7 @@ from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.steps.measure_marginals import read_merges
 
 Floats = NDArray[np.float64]
+Value = TypeVar("Value")
 FIELD = "query.release"
 
 
@@ -85,6 +87,13 @@ class ReleasedCounts:
     def of(cls, folder: Path, child_table: str = "") -> ReleasedCounts:
         """Read a released folder.  Raises RequestError if it is not one."""
         return cls(folder, read_manifest(folder), child_table=child_table)
+
+    def remember(self, key: Any, compute: Callable[[], Value]) -> Value:
+        """Return ``compute()``, called once for each ``key``."""
+        if key not in self.cache:
+            self.cache[key] = compute()
+        value: Value = self.cache[key]
+        return value
 
     @cached_property
     def request(self) -> Request:
@@ -240,17 +249,35 @@ class ReleasedCounts:
     def scores(self) -> dict[Clique, Score]:
         """Scored pair -> its noisy distance from independence, pooled over all looks; empty without scores."""
         queries, answers = list[Query](), list[Floats]()
-        for file in self._list_files_of(LookKind.SCORES).values():
-            pairs, distances, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+        for file in self.list_files(LookKind.SCORES).values():
+            pairs, distances, sigmas = self._read_queries(file)
             queries += [Query(tuple(pair), 1, 1, sigma) for pair, sigma in zip(pairs, sigmas, strict=True)]
             answers += distances
         return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pool_answers(queries, answers), strict=True)}
 
+    def find_reach(self, column: str) -> tuple[Floats, Floats]:
+        """Return the smallest and largest number in each fine code.  Raises RequestError for a column of no numbers."""
+        reach = self.reach[column]
+        if reach is None:
+            raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+        return reach
+
     def find_noisy(self, look: str, attribute: str) -> tuple[Floats, float]:
         """Return the noisy counts, flat, and their sigma, of a look's query about an attribute."""
-        file = self.noisy_files[look]
-        queries = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+        queries = self._read_queries(self.noisy_files[look])
         return next((y, sigma) for names, y, sigma in zip(*queries, strict=True) if attribute in names)
+
+    def read_look(self, file: str) -> dict[str, pa.Table]:
+        """Return the noisy answers of a look and their receipts, as its step has them."""
+        return {"noisy": self.read(f"{file}.parquet"), "receipts": self.read(f"{file}_receipts.parquet")}
+
+    def _read_queries(self, file: str) -> tuple[list[list[str]], list[Floats], list[float]]:
+        """Return attributes, answers and sigma of every query of a look."""
+        noisy, receipts = self.read_look(file).values()
+        ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
+        counts = noisy["count"].to_numpy().astype(np.float64)
+        answers = np.split(counts, ends) if receipts.num_rows else []
+        return receipts["attributes"].to_pylist(), list(answers), receipts["sigma"].to_pylist()
 
     @cached_property
     def table(self) -> pa.Table:
@@ -296,16 +323,6 @@ class ReleasedCounts:
             if "noisy" in step.published
         }
 
-    @property
-    def trend_files(self) -> dict[str, str]:
-        """Trend look -> the file of its noisy sums, without its extension; empty without such looks."""
-        return self._list_files_of(LookKind.TRENDS)
-
-    @property
-    def value_files(self) -> dict[str, str]:
-        """Look at single values -> the file of its counts, without its extension; empty without such looks."""
-        return self._list_files_of(LookKind.VALUES)
-
     @cached_property
     def rungs(self) -> dict[str, RungCounts]:
         """Attribute -> the first look at its rungs; empty without such a look."""
@@ -316,7 +333,8 @@ class ReleasedCounts:
         answers = read_answers(self.read(name), queries)
         return {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
 
-    def _list_files_of(self, kind: LookKind) -> dict[str, str]:
+    def list_files(self, kind: LookKind) -> dict[str, str]:
+        """Return look of this kind -> the file of its noisy answers, without its extension; empty without any."""
         looks = {look.name for look in list_looks(self.steps, kind)}
         return {name: file for name, file in self.noisy_files.items() if name in looks}
 
@@ -356,56 +374,45 @@ class ReleasedCounts:
         by_step = {}
         for name, file in self.noisy_files.items():
             if steps[name].measures in (LookKind.ONE_WAYS, LookKind.MARGINALS, LookKind.SETS):
-                cliques, answers, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
-                by_step[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
+                queries = zip(*self._read_queries(file), strict=True)
+                by_step[name] = [Counts(tuple(clique), y, sigma) for clique, y, sigma in queries]
         return by_step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CountsOfSet(ReleasedCounts):
     """The release ``whole`` as seen in the merged codes of one named set, ``counts``.
 
     Single columns are as measured; the set is the only joint measurement.
     """
 
-    whole: ReleasedCounts | None = field(default=None, repr=False, compare=False)
-    counts: Counts | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def _of(self) -> tuple[ReleasedCounts, Counts]:
-        assert self.whole is not None and self.counts is not None  # noqa: S101 - made by ReleasedCounts.sets only
-        return self.whole, self.counts
+    whole: ReleasedCounts = field(repr=False, compare=False)
+    counts: Counts = field(repr=False, compare=False)
 
     @property
     def request(self) -> Request:
         """The public request of the release."""
-        return self._of[0].request
+        return self.whole.request
 
     @cached_property
     def recode(self) -> Recode:
         """Fine code -> merged code for the set's columns, coarse code for other columns."""
-        whole, counts = self._of
-        return merge_recode(whole.recode, counts)
+        return merge_recode(self.whole.recode, self.counts)
 
     @cached_property
     def joint(self) -> list[Counts]:
         """The counts of the set."""
-        _, counts = self._of
-        return [counts._replace(counts=counts.counts.reshape([int(m.max()) + 1 for m in counts.merges]), merges=())]
+        counts, sizes = self.counts, [int(m.max()) + 1 for m in self.counts.merges]
+        return [counts._replace(counts=counts.counts.reshape(sizes), merges=())]
 
     @property
     def measured(self) -> dict[str, list[Counts]]:
         """The counts of the release's steps."""
-        return self._of[0].measured
-
-    @property
-    def sums_beside(self) -> dict[str, list[Counts]]:
-        """The sums that the release asked after its counts."""
-        return self._of[0].sums_beside
+        return self.whole.measured
 
     def read(self, name: str) -> pa.Table:
         """Return a table of the release."""
-        return self._of[0].read(name)
+        return self.whole.read(name)
 
 
 def merge_recode(recode: Recode, counts: Counts) -> Recode:
@@ -470,14 +477,6 @@ def _compute_reach(codec: Codec) -> tuple[Floats, Floats] | None:
     bounds = bounds.cast(get_value_type(bounds.type))
     numbers = bounds.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     return numbers, numbers
-
-
-def _flatten(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list[Floats], list[float]]:
-    """Return attributes, answers and sigma of every query."""
-    ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
-    counts = noisy["count"].to_numpy().astype(np.float64)
-    answers = np.split(counts, ends) if receipts.num_rows else []
-    return receipts["attributes"].to_pylist(), list(answers), receipts["sigma"].to_pylist()
 
 
 class MemoryCounts(ReleasedCounts):

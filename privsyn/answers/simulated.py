@@ -24,6 +24,7 @@ from privsyn.answers.question import estimate_best_linear
 from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.unmeasured import read_row_codes
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
@@ -51,6 +52,7 @@ SIMULATED_RELEASES = 25
 MOST_BYTES = 1 << 30
 """Replicates that are larger together are not cached, but made anew for every question."""
 
+Ints = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """Called with (replicates done, replicates in total)."""
 
@@ -94,18 +96,15 @@ def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
     options = released.request.spec.mechanism
     if not isinstance(options, PrivSyn) or not options.consistency.shrink:
         return None
-    if "unshrunk" not in released.cache:
-        unshrunk = options.having("consistency", shrink=False)
-        released.cache["unshrunk"] = remake_rows(released, released.measured, unshrunk)
-    rows: pa.Table = released.cache["unshrunk"]
-    return rows
+    unshrunk = options.having("consistency", shrink=False)
+    return released.remember("unshrunk", lambda: remake_rows(released, released.measured, unshrunk))
 
 
 def remake_rows(
     released: ReleasedCounts,
     measured: Mapping[str, Sequence[Counts]],
     mechanism: AnyMechanism | None = None,
-    sums: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
+    sums: Mapping[str, Sequence[Ints]] | None = None,
     rungs: Mapping[str, RungCounts] | None = None,
 ) -> pa.Table:
     """Return the rows that the release's own steps make from the counts ``measured`` instead of its own.
@@ -115,13 +114,10 @@ def remake_rows(
     ``mechanism``: other options for these steps; ``sums``: trend look, or step that asked sums -> other noisy sums;
     ``rungs``: attribute -> other counts of the first look.
     """
-    tables_by_step: dict[str, Tables] = {
-        name: {
-            "noisy": released.read(f"{file}.parquet") if sums is None else noisy.tabulate_answers(sums[name]),
-            "receipts": released.read(f"{file}_receipts.parquet"),
-        }
-        for name, file in released.trend_files.items()
-    }
+    tables_by_step: dict[str, Tables] = {}
+    for name, file in released.list_files(LookKind.TRENDS).items():
+        other = {} if sums is None else {"noisy": noisy.tabulate_answers(sums[name])}
+        tables_by_step[name] = {**released.read_look(file), **other}
     for name, counts in measured.items():
         released_sums = [c.counts.astype(np.int64) for c in released.sums_beside[name]]
         sums_of_step = released_sums if sums is None else sums[name]
@@ -129,11 +125,8 @@ def remake_rows(
             "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *sums_of_step]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
-    for name, file in released.value_files.items():  # the counts of single values stay
-        tables_by_step[name] = {
-            "noisy": released.read(f"{file}.parquet"),
-            "receipts": released.read(f"{file}_receipts.parquet"),
-        }
+    for name, file in released.list_files(LookKind.VALUES).items():  # the counts of single values stay
+        tables_by_step[name] = released.read_look(file)
         tables_by_step["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
     if released.sets:
         tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
@@ -174,25 +167,19 @@ def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) ->
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
-def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise) -> dict[str, list[NDArray[np.int64]]]:
-    """Return the sums of every trend look and every counting step, on the model's rows with new noise.
-
-    The noise has the same scale.  Scores of codes follow from the one-ways of ``recode``.  Most counting steps ask no
-    sums.
-    """
+def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise) -> dict[str, list[Ints]]:
+    """Return the sums of every trend look and counting step on the model's rows, with new noise of the same scale."""
     first_sums = {name: len(counts) for name, counts in released.measured.items()}
-    sums: dict[str, list[NDArray[np.int64]]] = {}
-    for name, first in {**dict.fromkeys(released.trend_files, 0), **first_sums}.items():
+    sums: dict[str, list[Ints]] = {}
+    for name, first in {**dict.fromkeys(released.list_files(LookKind.TRENDS), 0), **first_sums}.items():
         queries = noisy.read_receipts(released.read(f"{released.noisy_files[name]}_receipts.parquet"))[first:]
         if not queries:
             sums[name] = []
             continue
         ranks = rank_asked_codes(recode, released.encoding.binning, queries)
         sizes = {a: r.score.size for a, r in ranks.items()}
-        codes = {
-            a: released.recode[a].coarse[read_row_codes(released, a)].astype(choose_code_dtype(size))
-            for a, size in sizes.items()
-        }
+        coarse = {a: released.recode[a].coarse[read_row_codes(released, a)] for a in sizes}
+        codes = {a: coarse[a].astype(choose_code_dtype(size)) for a, size in sizes.items()}
         rows = CodeTable(Domain.of({a: size - 1 for a, size in sizes.items()}), tuple(codes.values()), padded=True)
         exact = count_trends(rows, queries, 1, {a: r.score for a, r in ranks.items()})
         sums[name] = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
@@ -211,17 +198,21 @@ def _count_rungs_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str
     return again
 
 
+def _find_cells(released: ReleasedCounts, attributes: Clique, recode: Recode) -> tuple[Ints, Ints]:
+    """Return the synthetic rows that have a cell of ``attributes``, and their cells, flat; fine codes of one column."""
+    codes = [read_row_codes(released, a) for a in attributes]
+    if len(attributes) == 1:
+        return np.arange(len(codes[0])), codes[0]
+    sizes = [recode[a].size for a in attributes]
+    coarse = [recode[a].coarse[c] for a, c in zip(attributes, codes, strict=True)]
+    rows = np.flatnonzero(np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)]))
+    return rows, np.ravel_multi_index([c[rows] for c in coarse], sizes)
+
+
 def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
     """Return the same counts on the model's rows, with new noise of the same scale."""
-    codes = [read_row_codes(released, column) for column in counts.attributes]
-    if len(codes) == 1:
-        exact = np.bincount(codes[0], minlength=counts.counts.size)
-    else:
-        recode = merge_recode(released.recode, counts)
-        sizes = [recode[a].size for a in counts.attributes]
-        coarse = [recode[a].coarse[c] for a, c in zip(counts.attributes, codes, strict=True)]
-        inside = np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)])
-        exact = np.bincount(np.ravel_multi_index([c[inside] for c in coarse], sizes), minlength=counts.counts.size)
+    _, cells = _find_cells(released, counts.attributes, merge_recode(released.recode, counts))
+    exact = np.bincount(cells, minlength=counts.counts.size)
     return counts._replace(counts=(exact + noise.draw(counts.sigma, exact.size)).astype(np.float64))
 
 
@@ -276,32 +267,31 @@ def simulate_answer(
 
     The error is unknown if a pair of the columns was not measured, if rows are linked, or if the release has a prior.
     """
-    names, estimate = figures(released.table.select(list(columns)))
+    columns = list(columns)
+    names, estimate = figures(released.table.select(columns))
     missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
     nothing = np.full(len(names), np.nan)
-    why = _find_obstacle(released)
+    why = PRIOR_WARNING if released.request.has_prior else ""
+    why = why if released.request.spec.panel is None else LINKED_ROWS_WARNING
     if missing or why:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing, why)
-    differences = []
-    for table in iterate_replicates(released, progress):
-        differences.append(_align_ranks(names, *figures(table.select(list(columns)))) - estimate)
-    elsewhere = [_align_ranks(names, *figures(place_rows(released, columns, end))) - estimate for end in (0, 1)]
-    together = [_align_ranks(names, *figures(arrange_rows(released, columns, way))) - estimate for way in (-1, 1)]
+
+    def differ(table: pa.Table) -> Floats:
+        by_name = dict(zip(*figures(table), strict=True))
+        others = [by_name.get(name, np.nan) for name in names]  # such as a group without rows
+        return np.array(others, dtype=np.float64) - estimate
+
+    differences = [differ(table.select(columns)) for table in iterate_replicates(released, progress)]
+    elsewhere = [differ(place_rows(released, columns, end)) for end in (0, 1)]
+    together = [differ(arrange_rows(released, columns, way)) for way in (-1, 1)]
     unknown = (np.max(np.abs(elsewhere), axis=0) ** 2 + np.max(np.abs(together), axis=0) ** 2) / 4
     free = make_unshrunk_rows(released)
-    shrunk = 0.0 if free is None else _align_ranks(names, *figures(free.select(list(columns)))) - estimate
-    kept_to = _align_ranks(names, *figures(refit_rows(released, columns).select(list(columns)))) - estimate
+    shrunk = 0.0 if free is None else differ(free.select(columns))
+    kept_to = differ(refit_rows(released, columns).select(columns))
     bias = np.square(shrunk) + np.square(kept_to)
     error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
-
-
-def _find_obstacle(released: ReleasedCounts) -> str:
-    """Return why the release cannot be simulated; empty if it can."""
-    if released.request.spec.panel is not None:
-        return LINKED_ROWS_WARNING
-    return PRIOR_WARNING if released.request.has_prior else ""
 
 
 def arrange_rows(released: ReleasedCounts, columns: Sequence[str], direction: int) -> pa.Table:
@@ -316,18 +306,10 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], direction: in
             other = released.language.attributes.get(needed[1] if name == needed[0] else needed[0], needed[0])
             cell = released.recode[name].coarse[read_row_codes(released, name)]
             numbers = compute_row_numbers(released, name)
-            target, source = (
-                np.lexsort((direction * read_row_codes(released, other), cell)),
-                np.lexsort((numbers, cell)),
-            )
+            target = np.lexsort((direction * read_row_codes(released, other), cell))
+            source = np.lexsort((numbers, cell))
             moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
     return pa.table({c: compute_values(c, released.every_codec[c], released.language, moved) for c in columns})
-
-
-def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
-    """Return figures in the order of ``names``; NaN for a missing name, such as a group without rows."""
-    by_name = dict(zip(others, figures, strict=True))
-    return np.array([by_name.get(name, np.nan) for name in names], dtype=np.float64)
 
 
 def place_rows(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
@@ -414,10 +396,7 @@ def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> f
 
 
 def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the column before ``~`` and the columns after it; unusual names stand in backticks or quotation marks.
-
-    Raises RequestError.
-    """
+    """Return the column before ``~`` and the columns after it; unusual names stand in backticks or quotation marks."""
     try:
         target, terms = split_formula(formula, only_names=True)
     except FieldError as error:
@@ -455,16 +434,6 @@ def _list_columns(
 
 ROUNDS = 20
 
-Ints = NDArray[np.int64]
-
-
-class _WantedCounts(NamedTuple):
-    """Target counts for the rows: the rows concerned, the cell of each row, and the counts of all cells."""
-
-    rows: Ints
-    cells: Ints
-    counts: Floats
-
 
 def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
     """Return synthetic rows, dropped and repeated to match the counts of ``columns`` and of their measured pairs.
@@ -472,33 +441,18 @@ def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
     A cell without rows stays empty.  If no row would be left, all rows stay.  A function of the released folder.
     """
     attributes = [a for a in released.attributes if a in released.language.list_attributes(tuple(columns))]
-    sets = [*((a,) for a in attributes), *combinations(attributes, 2)]
-    every = [
-        wanted_counts
-        for wanted_counts in (_build_wanted_counts(released, attributes) for attributes in sets)
-        if wanted_counts is not None
-    ]
+    every = []
+    for some in (*((a,) for a in attributes), *combinations(attributes, 2)):
+        linear = estimate_best_linear(released, some)
+        if linear is not None:  # measured
+            every.append((*_find_cells(released, some, released.recode), np.maximum(linear.cells, 0.0)))
     weights = np.ones(released.table.num_rows)
     for _ in range(ROUNDS):
-        for wanted in every:
-            have = np.bincount(wanted.cells, weights[wanted.rows], minlength=len(wanted.counts))
-            factor = np.where(have > 0, wanted.counts / np.where(have > 0, have, 1.0), 1.0)
-            weights[wanted.rows] *= factor[wanted.cells]
+        for rows, cells, counts in every:
+            have = np.bincount(cells, weights[rows], minlength=len(counts))
+            factor = np.where(have > 0, counts / np.where(have > 0, have, 1.0), 1.0)
+            weights[rows] *= factor[cells]
     if weights.sum() < 1:
         return released.table
     ends = np.floor(np.cumsum(weights) + 0.5).astype(np.int64)
     return released.table.take(pa.array(np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0))))
-
-
-def _build_wanted_counts(released: ReleasedCounts, attributes: Clique) -> _WantedCounts | None:
-    """Return the best linear counts of one column or a pair, cut at 0; None for an unmeasured pair."""
-    linear = estimate_best_linear(released, attributes)
-    if linear is None:
-        return None
-    counts, codes = np.maximum(linear.cells, 0.0), [read_row_codes(released, a) for a in attributes]
-    if len(attributes) == 1:
-        return _WantedCounts(np.arange(len(codes[0])), codes[0], counts)
-    sizes = released.domain.shape(attributes)
-    coarse = [released.recode[a].coarse[c] for a, c in zip(attributes, codes, strict=True)]
-    rows = np.flatnonzero(np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)]))
-    return _WantedCounts(rows, np.ravel_multi_index([c[rows] for c in coarse], sizes), counts)

@@ -23,9 +23,9 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.cells import ColumnCells
+from privsyn.answers.cells import ColumnCells, sum_to_coarse
 from privsyn.answers.conditions import Condition, name_codes_attribute
-from privsyn.answers.question import Linear, estimate_best_linear
+from privsyn.answers.question import build_sums, estimate_best_linear, estimate_single
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.person_figures import SummaryCodec
@@ -92,9 +92,8 @@ def sum_rows(
     """Return sums over the synthetic rows of each answer: of ``figures``, or of ones (a count) without them."""
     group, answers = group_rows(released, columns, by)
     chosen = select_rows(released, condition) & (group >= 0)
-    return np.bincount(group[chosen], weights=None if figures is None else figures[chosen], minlength=answers).astype(
-        np.float64
-    )
+    weights = None if figures is None else figures[chosen]
+    return np.bincount(group[chosen], weights=weights, minlength=answers).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -138,21 +137,19 @@ def _move_mass(released: ReleasedCounts, pair: Clique) -> float:
     """Return the distance between the current product of one-ways and the product that the scores refer to."""
     recode = released.recode
     reference = IndependentCounts.of({a: recode[a] for a in pair})
-    total = max(_estimate(released, ()).cells.sum(), 1.0)
+    total = max(estimate_single(released, ()).cells.sum(), 1.0)
     now = [np.append(_sum_coarse_one_way(released, a), 0.0) / total for a in pair]
     then = [reference.shares[a] for a in pair]
     return float(np.abs(np.outer(*now) * total - np.outer(*then) * reference.total).sum())
 
 
 def _sum_coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
-    recode, linear = released.recode[column], _estimate(released, (column,))
-    counts = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
-    return counts.astype(np.float64)
+    return np.asarray(sum_to_coarse(released.recode[column]) @ estimate_single(released, (column,)).cells)
 
 
 def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
-    one_ways = [_estimate(released, (column,)) for column in pair]
-    total = max(float(_estimate(released, ()).cells.sum()), 1.0)
+    one_ways = [estimate_single(released, (column,)) for column in pair]
+    total = max(float(estimate_single(released, ()).cells.sum()), 1.0)
     a, b = (_sum_coarse_one_way(released, column) for column in pair)
     expected = np.maximum(np.outer(a, b).ravel() / total, 0.0)
     centre = np.asarray(weights @ np.outer(a, b).ravel()) / total
@@ -175,13 +172,13 @@ def _bound_generally(
 ) -> Bounds:
     """Return bounds from the counts of measured subsets of the columns, whatever the relations between these are."""
     answers = weights.shape[0]
-    total = _estimate(released, ())
+    total = estimate_single(released, ())
     n, n_error = float(total.cells.sum()), float(np.sqrt(total.variance.sum()))
     high, low = np.full(answers, n + z * n_error), np.zeros(answers)
     events: dict[Clique, tuple[Floats, Floats]] = {}
     for size in range(1, len(cells.columns)):
         for part in combinations(cells.columns, size):
-            linear = estimate_best_linear(released, part) if size > 1 else _estimate(released, part)
+            linear = estimate_best_linear(released, part) if size > 1 else estimate_single(released, part)
             if linear is not None:
                 hold = _project_condition(released, cells, touched_cells, part)
                 events[part] = linear.estimate(hold), np.sqrt(np.maximum(linear.covariance(hold, hold), 0.0))
@@ -206,11 +203,8 @@ def _is_rectangular(cells: ColumnCells, touched_cells: sp.csr_matrix, weights: s
         return False
     sizes = np.diff(touched_cells.indptr)
     block = np.ones(touched_cells.shape[0])
-    index = np.indices(cells.shape).reshape(len(cells.shape), -1)
-    for axis, size in enumerate(cells.shape):
-        onto = sp.csr_matrix(
-            (np.ones(index.shape[1]), (np.arange(index.shape[1]), index[axis])), shape=(index.shape[1], size)
-        )
+    for column in cells.columns:
+        onto = build_sums(cells.columns, cells.shape, (column,)).T
         block *= np.diff(sp.csr_matrix((touched_cells @ onto) > 0).indptr)
     return bool((sizes == block).all())
 
@@ -219,26 +213,8 @@ def _project_condition(
     released: ReleasedCounts, cells: ColumnCells, touched_cells: sp.csr_matrix, attributes: Clique
 ) -> sp.csr_matrix:
     """Return the cells of ``attributes`` that an answer's cells project to, of shape (answers, cells of part)."""
-    index = np.indices(cells.shape).reshape(len(cells.shape), -1)
-    axes = [cells.columns.index(c) for c in attributes]
-    sizes = [cells.shape[a] for a in axes]
-    target = np.ravel_multi_index([index[a] for a in axes], sizes)
-    onto = sp.csr_matrix(
-        (np.ones(len(target)), (np.arange(len(target)), target)), shape=(len(target), int(np.prod(sizes)))
-    )
+    onto = build_sums(cells.columns, cells.shape, attributes).T
     hold = sp.csr_matrix((touched_cells @ onto) > 0, dtype=float)
     if len(attributes) > 1:
         return hold
-    recode = released.recode[attributes[0]]
-    fine = np.flatnonzero(recode.kept)
-    to_fine = sp.csr_matrix((np.ones(len(fine)), (recode.coarse[fine], fine)), shape=(recode.size, len(recode.coarse)))
-    return sp.csr_matrix(hold @ to_fine)
-
-
-def _estimate(released: ReleasedCounts, columns: Clique) -> Linear:
-    """Return the best linear estimate of one column or of the total, cached."""
-    key = ("linear", columns)
-    if key not in released.cache:
-        released.cache[key] = estimate_best_linear(released, columns)
-    linear: Linear = released.cache[key]
-    return linear
+    return sp.csr_matrix(hold @ sum_to_coarse(released.recode[attributes[0]]))

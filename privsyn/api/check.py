@@ -238,7 +238,7 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
         columns += planned
         warnings += _list_column_warnings(pair_request, planned, name)
         if isinstance(source, JoinedSource):
-            rows = source.get_rows(name)
+            rows = source.joined[name].below[1]
             codecs = tuple(c for c in pair_request.encoding.row_plan.codecs if {*c.sources} <= {*described})
             further[name] = fit_of(pair_request.spec, rows, codecs, compares=False)
             warnings += _list_stored_decimals(_keep_own_columns(pair_request.spec, name), rows)

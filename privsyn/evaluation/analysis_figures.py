@@ -28,7 +28,7 @@ from privsyn.specs.messages import format_place
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.metrics.sample_estimates import compute_quantile, compute_share, fit_regression
-from privsyn.tasks.rules.intervals import Interval, evaluate_condition, evaluate_expression, read_rows
+from privsyn.tasks.rules.intervals import evaluate_condition, evaluate_expression, read_rows
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -81,7 +81,8 @@ def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> ParsedAnaly
         field = "column" if analysis.kind == "quantile" else "of"
         target = _parse_number(analysis.column, types) if field == "column" else _parse_condition(analysis.of, types)
         field = "by"
-        return ParsedAnalysis(target, tuple(_parse_group(text, types) for text in analysis.by), where)
+        groups = (f"`{text}`" if text in types else _format_line(text) for text in analysis.by)
+        return ParsedAnalysis(target, tuple(_parse_term(text, types) for text in groups), where)
     except FieldError as error:
         raise FieldError(error.problem, error.cure, (field,)) from None
 
@@ -104,7 +105,7 @@ def _parse_term(text: str, types: Mapping[str, Type]) -> Term:
     node = parse_expression(text.strip(), types)
     if node.type == "moment" or (node.type == "text" and node.op != "column") or not node.columns:
         raise FieldError(
-            f"{_quote_names(text)} is not a number, condition or column of values",
+            f"`{text.strip().strip('`')}` is not a number, condition or column of values",
             "Name a column, or compute a number, such as days from `day - '2020-01-01'`",
         )
     return Term(_parse_name(text, node), node)
@@ -122,14 +123,6 @@ def _parse_condition(text: str, types: Mapping[str, Type]) -> Term:
     if not node.columns:
         raise FieldError(f"`{text.strip()}` names no column", "Compare a column, as in `age < 15`")
     return Term(_parse_name(text, node), node)
-
-
-def _parse_group(text: str, types: Mapping[str, Type]) -> Term:
-    return _parse_term(f"`{text}`" if text in types else _format_line(text), types)
-
-
-def _quote_names(text: str) -> str:
-    return f"`{text.strip().strip('`')}`"
 
 
 def _parse_name(text: str, node: Node) -> str:
@@ -167,15 +160,12 @@ class AnalysisRows:
         """Return the rows for which the condition is true."""
         if where is None or not self.number:
             return self
-        mask = self._evaluate_truth(where)[0]
-        values = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
-        return AnalysisRows(values, int(mask.sum()))
+        return self.select(self._evaluate_truth(where)[0])
 
     def select(self, mask: Bools) -> AnalysisRows:
         """Return the rows selected by ``mask``."""
-        return AnalysisRows(
-            {name: column.filter(pa.array(mask)) for name, column in self.values.items()}, int(mask.sum())
-        )
+        values = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
+        return AnalysisRows(values, int(mask.sum()))
 
     def numbers(self, term: Term) -> Floats:
         """Return the term's values, shape (rows,): conditions as 0 and 1; NaN for null, unknown, or no logarithm."""
@@ -184,7 +174,8 @@ class AnalysisRows:
         if term.node.type == "truth":
             true, unknown = self._evaluate_truth(term.node)
             return np.where(unknown, np.nan, true.astype(np.float64))
-        span = self._span(term.node)
+        vocabulary = self._list_vocabulary(term.node)
+        span = evaluate_expression(term.node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
         values = np.where(span.null | ~span.present, np.nan, span.low)
         if term.log:
             values = np.log(np.where(values > 0, values, np.nan))
@@ -217,10 +208,6 @@ class AnalysisRows:
         truth = evaluate_condition(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
         return np.broadcast_to(truth.true, self.number), np.broadcast_to(truth.unknown, self.number)
 
-    def _span(self, node: Node) -> Interval:
-        vocabulary = self._list_vocabulary(node)
-        return evaluate_expression(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
-
 
 CLOSE, ERRORS = 0.15, 2.0
 """A synthetic figure is close within this relative distance of the real one, or this many standard errors."""
@@ -244,19 +231,15 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
     parsed = []
     for i, analysis in enumerate(analyses):
         try:
-            parsed.append(_require_measured(parse_analysis(analysis, types), spec))
+            parts = parse_analysis(analysis, types)
+            name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
+            if name is not None:
+                raise FieldError(f"the column {name!r} {NOT_MEASURED}", "Name one that was measured")
+            parsed.append(parts)
         except FieldError as error:
             place = format_place(("analyses", i, *error.place))
             raise RequestError(error.problem, error.cure or "Correct it in the settings", place) from None
     return tuple(parsed)
-
-
-def _require_measured(parts: ParsedAnalysis, spec: ReleaseSpec) -> ParsedAnalysis:
-    """Return ``parts``.  Raises FieldError for a column that was not measured."""
-    name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
-    if name is not None:
-        raise FieldError(f"the column {name!r} {NOT_MEASURED}", "Name one that was measured")
-    return parts
 
 
 def run_analyses(
@@ -289,16 +272,9 @@ def _build_result(
     analysis: Analysis, rows: tuple[int, int], real: FiguresWithErrors, synthetic: FiguresWithErrors, note: str = ""
 ) -> AnalysisResult:
     unknown = (np.nan, np.nan)
-    figures = tuple(
-        _build_figure(name, *value_and_error, synthetic.get(name, unknown)[0]) for name, value_and_error in real.items()
-    )
+    figures = tuple(_build_figure(name, *of_real, synthetic.get(name, unknown)[0]) for name, of_real in real.items())
     return AnalysisResult(
-        title=analysis.title,
-        kind=analysis.kind,
-        rows_real=rows[0],
-        rows_synthetic=rows[1],
-        figures=figures,
-        note=note,
+        title=analysis.title, kind=analysis.kind, rows_real=rows[0], rows_synthetic=rows[1], figures=figures, note=note
     )
 
 
@@ -369,9 +345,8 @@ def _fit_regression(
         x = np.stack([c for c, varying in zip(columns, varies, strict=True) if varying], axis=1)
         fit = fit_regression(x, y, two_values=two_values)
         varying = [name for name, is_there in zip(names, varies, strict=True) if is_there]
-        coefficients |= dict(
-            zip(varying, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True)
-        )
+        both = zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True)
+        coefficients |= dict(zip(varying, both, strict=True))
         if not two_values:
             coefficients["R squared"] = (fit.r_squared, np.nan)
     return coefficients, complete.number
@@ -394,7 +369,6 @@ def _list_groups(
 
 
 def _label_groups(table: AnalysisRows, terms: Sequence[Term]) -> NDArray[np.object_]:
-    """Return the group of every row, as text."""
     labels = np.full(table.number, "" if terms else "all", dtype=object)
     for i, term in enumerate(terms):
         labels = labels + (", " if i else "") + f"{term.text}=" + table.labels(term)

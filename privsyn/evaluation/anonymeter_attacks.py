@@ -31,11 +31,7 @@ Risk = Mapping[str, float]
 
 
 def run_attacks(
-    python: Path,
-    tables: Mapping[str, CodedTable],
-    ordered: Sequence[bool],
-    attacks: int,
-    seed: int,
+    python: Path, tables: Mapping[str, CodedTable], ordered: Sequence[bool], attacks: int, seed: int
 ) -> Mapping[str, Risk | None] | str:
     """Return attack -> risk (None if it failed); or the reason why there are none, without values.
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,8 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.evaluation import MgdSpec
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
@@ -38,12 +39,12 @@ from privsyn.storage.released_files import (
     request_of,
 )
 from privsyn.storage.store import read_row_key
-from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.mgd import MgdResult, compute_mgd
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder
 from privsyn.tasks.steps.encode import iterate_kept_batches
@@ -196,7 +197,7 @@ class OpenTable:
         counted_repairs = Repairs() if repairs is None else repairs
         codes = as_if or self.encoding
         kept_batches = self._iterate_kept(counted_repairs if as_if is None else Repairs())
-        return _from_codes((encode_batch(batch, codes, counted_repairs) for batch in kept_batches), codes)
+        return encode_table(kept_batches, codes, counted_repairs)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the same rows as stored."""
@@ -239,56 +240,37 @@ def open_table(
     return OpenTable(source, encoding, unit, kept_by or encoding, order or RowOrder())
 
 
-def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> CodedTable:
-    """Return all rows of the table at ``path`` in codes; see :func:`open_table`."""
-    return open_table(path, encoding, spec, field).read()
-
-
-def encode_table(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
-    """Return rows of the spec's columns as codes; only the codes stay in memory."""
-    return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
-
-
-def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
-    domain, groups = encoding.domain, encoding.groups
-    parts: dict[str, list[NDArray[Any]]] = {a: [] for a in domain.attributes}
-    for batch in batches:
-        for attribute in domain.attributes:
-            parts[attribute].append(batch.column(attribute).to_numpy())
-    fine = []
-    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        fine.append(np.concatenate([np.zeros(0, choose_code_dtype(size)), *parts.pop(attribute)]))
-    table = CodeTable(domain, tuple(fine))
-    return CodedTable(table, to_bins(table, groups))
+def encode_table(
+    batches: Iterable[pa.RecordBatch], encoding: EncodingPlan, repairs: Repairs | None = None
+) -> CodedTable:
+    """Return rows of the spec's columns as codes; only the codes stay in memory.  ``repairs``: gets the repairs."""
+    counted = Repairs() if repairs is None else repairs
+    table = CodeTable.from_arrow([encode_batch(batch, encoding, counted) for batch in batches], encoding.domain)
+    return CodedTable(table, to_bins(table, encoding.groups))
 
 
 def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
     """Return a table of fine codes in codes of the public bins."""
     domain = Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
-    columns = []
-    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        columns.append(groups[attribute].astype(choose_code_dtype(size))[fine.column(attribute)])
+    sized = zip(domain.attributes, domain.sizes, strict=True)
+    columns = (groups[a].astype(choose_code_dtype(size))[fine.column(a)] for a, size in sized)
     return CodeTable(domain, tuple(columns))
 
 
-def list_mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
-    """Return the public bins' facts for MGD, by column: labels, whether they have an order, and the code of null."""
-    labels = {c.attribute: _find_unlike_columns(c.bin_labels()) for c in encoding.codecs}
-    ordered = {c.attribute: c.values(fine=False) is not None for c in encoding.codecs}
-    return labels, ordered, _list_null_codes(encoding)
+def compare_by_mgd(real: CodeTable, synthetic: CodeTable, spec: MgdSpec, encoding: EncodingPlan) -> MgdResult:
+    """Return MGD's score of two tables of public bins, and its marginals, worst first.
 
-
-def _find_unlike_columns(labels: Sequence[str]) -> list[str]:
-    """Return distinct labels: very close edges can have the same label."""
-    seen = Counter(labels)
-    return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
-
-
-def _list_null_codes(encoding: EncodingPlan) -> dict[str, int]:
-    """Return column -> null bin, for ordered columns; null of a nominal column is a value like any other."""
-    null_codes = {}
+    Raises RequestError for settings that do not fit the columns.
+    """
+    labels, ordered, null_codes = {}, {}, {}
     for codec in encoding.codecs:
-        values = codec.values(fine=False)
-        if values is not None and np.isnan(values[-1]):
-            null_codes[codec.attribute] = len(values) - 1
-    return null_codes
+        name, texts, values = codec.attribute, codec.bin_labels(), codec.values(fine=False)
+        seen = Counter(texts)  # very close edges can have the same label
+        labels[name] = [text if seen[text] == 1 else f"{text} #{i}" for i, text in enumerate(texts)]
+        ordered[name] = values is not None
+        if values is not None and np.isnan(values[-1]):  # null of a nominal column is a value like any other
+            null_codes[name] = len(values) - 1
+    try:
+        return compute_mgd(real, synthetic, spec, labels, ordered, null_codes)
+    except FieldError as error:
+        raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None

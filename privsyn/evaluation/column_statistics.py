@@ -6,7 +6,7 @@ side, by the delta method.  A quantile's band runs between the synthetic quantil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, Literal
@@ -36,10 +36,7 @@ MOST_VALUES = 1 << 21
 
 @dataclass
 class _Values:
-    """Statistics of one column of one table: exact sums, thinned values, and counts of exact values.
-
-    Sums are centred at ``origin``, a public value of the column, so that large numbers keep their precision.
-    """
+    """Exact sums, centred at a public value, thinned values, and counts of exact values, of one column of one table."""
 
     origin: float
     exact: Floats
@@ -124,53 +121,34 @@ def _describe_column(
     form, unit = _choose_format(column), str(getattr(column, "unit", ""))
     if not real.numbers or not synthetic.numbers:
         return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
-    column_noise = None if noise is None else _Noise.of(codec, noise, synthetic)
+    middles = _compute_middles(codec)
+    finite = ~np.isnan(middles)
+    column_noise = None if noise is None else _Noise(middles[finite], noise.variance[finite], synthetic)
+    sds = (None, None) if column_noise is None else (column_noise.mean(), column_noise.sd())
     values = [
-        _build_statistic(
-            "mean", "value", real.mean, synthetic.mean, None if column_noise is None else column_noise.mean()
-        ),
-        _build_statistic(
-            "standard deviation", "width", real.sd, synthetic.sd, None if column_noise is None else column_noise.sd()
-        ),
+        _build_statistic("mean", "value", real.mean, synthetic.mean, sds[0]),
+        _build_statistic("standard deviation", "width", real.sd, synthetic.sd, sds[1]),
     ]
     first, second = real.sorted(), synthetic.sorted()
     for q in QUANTILES:
-        low = high = None
+        of_real, of_synthetic, low, high = _compute_quantile(first, q), _compute_quantile(second, q), None, None
         if column_noise is not None:
-            reach = NOISE_DEVIATIONS * column_noise.below(_compute_quantile(second, q), q)
+            reach = NOISE_DEVIATIONS * column_noise.below(of_synthetic, q)
             low, high = _compute_quantile(second, q - reach), _compute_quantile(second, q + reach)
-        values.append(
-            Statistic(
-                name="median" if q == 0.5 else f"{q:.0%} quantile",
-                kind="value",
-                real=_compute_quantile(first, q),
-                synthetic=_compute_quantile(second, q),
-                low=low,
-                high=high,
-            )
-        )
+        title = "median" if q == 0.5 else f"{q:.0%} quantile"
+        values.append(Statistic(name=title, kind="value", real=of_real, synthetic=of_synthetic, low=low, high=high))
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
-        sd = None if column_noise is None else column_noise.share(codec, number)
+        sd = None if column_noise is None else column_noise.share(number)
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
-        values.append(
-            _build_statistic(
-                f"share of {shown}", "share", int(real.hits[i]) / real.rows, int(synthetic.hits[i]) / synthetic.rows, sd
-            )
-        )
-    unit_seconds = _to_seconds(column)
-    return ColumnStatistics(
-        column=name, form=form, unit=unit, statistics=tuple(_describe_times(v, unit_seconds) for v in values)
-    )
-
-
-def _to_seconds(column: Any) -> float:
-    """Return the factor from the codec's numbers to seconds, for dates and times; else 1."""
-    if column.kind == "time":
-        return _DAY / column.per_day
-    return _DAY if column.kind == "date" else 1.0
+        shares = int(real.hits[i]) / real.rows, int(synthetic.hits[i]) / synthetic.rows
+        values.append(_build_statistic(f"share of {shown}", "share", *shares, sd))
+    seconds = _DAY / column.per_day if column.kind == "time" else _DAY if column.kind == "date" else 1.0
+    statistics = tuple(_describe_times(value, seconds) for value in values)
+    return ColumnStatistics(column=name, form=form, unit=unit, statistics=statistics)
 
 
 def _describe_times(statistic: Statistic, factor: float) -> Statistic:
+    """Return the figure of a date or a time in seconds; ``factor``: from the codec's numbers to seconds, else 1."""
     if factor == 1 or statistic.kind == "share":
         return statistic
     low, high = (None if bound is None else bound * factor for bound in (statistic.low, statistic.high))
@@ -203,48 +181,30 @@ def _compute_quantile(ordered: Floats, q: float) -> float:
 
 @dataclass(frozen=True)
 class _Noise:
-    """The noise of one column's fine counts, and of its statistics; ``rows``: synthetic rows with a value."""
+    """The noise of one column's fine counts, and of its statistics; arrays over the codes with a value."""
 
     middles: Floats
     variance: Floats
-    variance_by_code: Mapping[int, float]
-    centre: float
-    width: float
-    rows: int
-    all_rows: int
-
-    @classmethod
-    def of(cls, codec: OrderedCodec, noise: AttributeRecode, synthetic: _Values) -> _Noise:
-        """Return the noise of the column of ``codec``."""
-        middles = _compute_middles(codec)
-        finite = ~np.isnan(middles)
-        variance_by_code = {i: float(v) for i, v in enumerate(noise.variance)}
-        return cls(
-            middles[finite],
-            noise.variance[finite],
-            variance_by_code,
-            synthetic.mean,
-            synthetic.sd,
-            synthetic.numbers,
-            synthetic.rows,
-        )
+    synthetic: _Values
 
     def mean(self) -> float:
         """Return the standard deviation of sum(v n) / N."""
-        return sqrt(float((((self.middles - self.centre) / self.rows) ** 2 * self.variance).sum()))
+        slope = (self.middles - self.synthetic.mean) / self.synthetic.numbers
+        return sqrt(float((slope**2 * self.variance).sum()))
 
     def sd(self) -> float:
         """Return the standard deviation of sqrt(sum((v - mean)^2 n) / N)."""
-        if not self.width:
+        width = self.synthetic.sd
+        if not width:
             return 0.0
-        slope = ((self.middles - self.centre) ** 2 - self.width**2) / (2 * self.width * self.rows)
+        squares = (self.middles - self.synthetic.mean) ** 2
+        slope = (squares - width**2) / (2 * width * self.synthetic.numbers)
         return sqrt(float((slope**2 * self.variance).sum()))
 
     def below(self, value: float, q: float) -> float:
         """Return the standard deviation of the share of values up to ``value``."""
-        return sqrt(float((((self.middles <= value) - q) ** 2 * self.variance).sum())) / self.rows
+        return sqrt(float((((self.middles <= value) - q) ** 2 * self.variance).sum())) / self.synthetic.numbers
 
-    def share(self, codec: OrderedCodec, value: float) -> float:
+    def share(self, value: float) -> float:
         """Return the standard deviation of the share of an exact value's own cell."""
-        nearest = int(np.nanargmin(np.abs(_compute_middles(codec) - value)))
-        return sqrt(self.variance_by_code[nearest]) / self.all_rows
+        return sqrt(float(self.variance[np.argmin(np.abs(self.middles - value))])) / self.synthetic.rows

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -70,6 +69,8 @@ SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 MISREAD_BIN = "(misread)"
 """The bin of repaired values, which no synthetic row has."""
 
+Stage = Literal["measured", "consistent", "synthetic", "not selected", "not selected, if independent"]
+
 _TEXTS = 500
 """Largest number of distinct odd values per column that are kept for cures."""
 
@@ -84,7 +85,6 @@ class ReleasedTables:
 
     recode: Recode
     measured: tuple[Marginal, ...]
-    sigmas: tuple[float, ...]
     consistent: tuple[Marginal, ...]
 
     @classmethod
@@ -93,30 +93,15 @@ class ReleasedTables:
 
         Raises RequestError if they are missing, damaged or from another version.
         """
-        where = release.folder / "marginals"
         try:
-            tables = cls._read(release)
-            sizes = {attribute: len(r.coarse) for attribute, r in tables.recode.items()}
-            if sizes != {codec.attribute: codec.size for codec in release.measured.codecs}:
-                raise ValueError("these are not the codes of the release's spec")
-            split = {codec.attribute for codec in release.measured.codecs if isinstance(codec, SplitCodec)}
-            return tables._select({codec.attribute for codec in release.encoding.codecs} - split)
+            return cls._read(release)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            where = release.folder / "marginals"
             raise RequestError(
                 f"the tables in {where} are missing, damaged or from another version of this program",
                 "Copy the release again, evaluate it with the version that its manifest names, or release again",
                 "evaluate.release",
             ) from error
-
-    def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
-        """Return the tables of these columns only; columns that share an attribute (dummies) are left out."""
-        positions = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
-        return ReleasedTables(
-            {a: r for a, r in self.recode.items() if a in columns},
-            tuple(self.measured[i] for i in positions),
-            tuple(self.sigmas[i] for i in positions),
-            tuple(m for m in self.consistent if columns >= set(m.attributes)),
-        )
 
     @classmethod
     def _read(cls, release: EvaluatedRelease) -> ReleasedTables:
@@ -130,15 +115,19 @@ class ReleasedTables:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
 
         queries, answers = noisy.list_all_measured(tables("receipts"), tables("noisy"))
-        recode = pool_one_ways(
-            first,
-            queries,
-            answers,
-            release.measured.binning,
+        recode = pool_one_ways(first, queries, answers, release.measured.binning)
+        codecs = release.measured.codecs
+        if {a: len(r.coarse) for a, r in recode.items()} != {codec.attribute: codec.size for codec in codecs}:
+            raise ValueError("these are not the codes of the release's spec")
+        # columns that share an attribute (dummies), and columns that are split, are left out
+        split = {codec.attribute for codec in codecs if isinstance(codec, SplitCodec)}
+        columns = {codec.attribute for codec in release.encoding.codecs} - split
+        consistent = marginals.from_table(pq.read_table(where / "consistent.parquet"), domain)
+        return cls(
+            {a: r for a, r in recode.items() if a in columns},
+            tuple(m for m in build_measured_marginals(queries, answers, domain) if columns >= set(m.attributes)),
+            tuple(m for m in consistent if columns >= set(m.attributes)),
         )
-        measured = tuple(build_measured_marginals(queries, answers, domain))
-        consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
-        return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
 
     def recoded(self, real: CodedTable, synthetic: CodedTable) -> tuple[CodeTable, CodeTable]:
         """Return both tables in the compressed domain, with one more code for filtered and misread values."""
@@ -176,9 +165,9 @@ def describe_one_ways(
                 column=name,
                 ordered=codec.values(fine=False) is not None,
                 labels=tuple(codec.bin_labels()),
-                real=_compute_floats(real_shares),
-                synthetic=_compute_floats(synthetic_shares),
-                noise_sd=_compute_floats(sd),
+                real=tuple(real_shares.tolist()),
+                synthetic=tuple(synthetic_shares.tolist()),
+                noise_sd=tuple(sd.tolist()),
                 l1=float(np.abs(real_shares - synthetic_shares).sum()),
                 noise_l1=compute_expected_l1(sd),
                 misread=isinstance(codec, MisreadCodec),
@@ -227,22 +216,15 @@ def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> t
 
     ``errors[w - 1]``: cells and L1 errors of the w-way marginals.
     """
-    errors_of_sizes = []
+    sizes = []
     for ways, (cells, l1) in enumerate(errors, start=1):
         number = np.asarray(cells, dtype=np.int64)
         class_of = np.searchsorted(SIZE_CLASSES, number, side="left")
-        for c in np.unique(class_of):
-            inside = class_of == c
-            errors_of_sizes.append(
-                SizeError(
-                    ways=ways,
-                    cells_from=int(number[inside].min()),
-                    cells_to=int(number[inside].max()),
-                    marginals=int(inside.sum()),
-                    mean_l1=float(l1[inside].mean()),
-                )
-            )
-    return tuple(errors_of_sizes)
+        for inside in (class_of == c for c in np.unique(class_of)):
+            low, high, mean = int(number[inside].min()), int(number[inside].max()), float(l1[inside].mean())
+            marginals = int(inside.sum())
+            sizes.append(SizeError(ways=ways, cells_from=low, cells_to=high, marginals=marginals, mean_l1=mean))
+    return tuple(sizes)
 
 
 def list_stages(
@@ -250,39 +232,16 @@ def list_stages(
 ) -> tuple[StageError, ...]:
     """Return mean errors of the measured marginals after each stage, and of the unmeasured pairs."""
     measured = compute_clique_errors(*coarse, tables.measured, tables.consistent, threads)
-    out = []
+    errors: list[tuple[Stage, Sequence[float] | NDArray[np.float64]]] = []
     if measured:
-        out += [
-            StageError(
-                stage="measured", marginals=len(measured), mean_l1=_compute_mean([e.measured for e in measured])
-            ),
-            StageError(
-                stage="consistent", marginals=len(measured), mean_l1=_compute_mean([e.consistent for e in measured])
-            ),
-            StageError(
-                stage="synthetic", marginals=len(measured), mean_l1=_compute_mean([e.synthetic for e in measured])
-            ),
-        ]
-    unmeasured = [p for p in pairs if not p.measured]
-    if unmeasured:
+        errors.append(("measured", [e.measured for e in measured]))
+        errors.append(("consistent", [e.consistent for e in measured]))
+        errors.append(("synthetic", [e.synthetic for e in measured]))
+    if unmeasured := [p for p in pairs if not p.measured]:
         independent = compute_dependency(real.bins, [(p.a, p.b) for p in unmeasured], threads)
-        out += [
-            StageError(
-                stage="not selected", marginals=len(unmeasured), mean_l1=_compute_mean([p.l1 for p in unmeasured])
-            ),
-            StageError(
-                stage="not selected, if independent", marginals=len(unmeasured), mean_l1=float(independent.mean())
-            ),
-        ]
-    return tuple(out)
-
-
-def _compute_floats(values: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(float(v) for v in values)
-
-
-def _compute_mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
+        errors.append(("not selected", [p.l1 for p in unmeasured]))
+        errors.append(("not selected, if independent", independent))
+    return tuple(StageError(stage=stage, marginals=len(l1), mean_l1=float(np.mean(l1))) for stage, l1 in errors)
 
 
 def _compute_known(value: float) -> float | None:
@@ -302,13 +261,11 @@ class ColumnReading:
 
     def not_meant(self, spec: ReleaseSpec, columns: Collection[str]) -> tuple[str, ...]:
         """Return the ``columns`` with more than MISREAD_SHARE of values whose meaning a repair changed."""
-        counts, misread = self.repairs.counts, []
-        for column in columns:
-            meant = list_meant_repairs(spec, column)
-            lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in meant)
-            if lost > MISREAD_SHARE * self.rows:
-                misread.append(column)
-        return tuple(misread)
+        lost: Counter[str] = Counter()
+        for (column, repair), values in self.repairs.counts.items():
+            if column in columns and repair not in list_meant_repairs(spec, column):
+                lost[column] += values
+        return tuple(column for column in columns if lost[column] > MISREAD_SHARE * self.rows)
 
 
 def list_broken_rules(reading: ColumnReading) -> tuple[str, ...]:

@@ -66,9 +66,13 @@ def compute_panel_figures(release: EvaluatedRelease, real: Passes, synthetic: Pa
         return list_panel_figures(real_table, other, panel)
 
     of_sample = {(f.name, f.column): f for f in list_figures(sample_persons(real_table))}
-    figures = [
-        _add_sample(figure, of_sample.get((figure.name, figure.column))) for figure in list_figures(synthetic_table)
-    ]
+    figures = []
+    for figure in list_figures(synthetic_table):
+        of_persons = of_sample.get((figure.name, figure.column))
+        if of_persons is not None:
+            update = {"sample": of_persons.synthetic, "sample_distance": of_persons.distance}
+            figure = figure.model_copy(update=update)
+        figures.append(figure)
     return (*figures, *broken)
 
 
@@ -76,12 +80,7 @@ def compare_broken_across(encoding: EncodingPlan, shares: tuple[list[float], lis
     """Yield the figure of each rule across rows; ``shares``: :func:`share_broken` of both tables."""
     if encoding.rules is not None:
         for condition, both in zip(encoding.rules.across, zip(*shares, strict=True), strict=True):
-            yield compare_broken(condition.words, both)
-
-
-def compare_broken(rule: str, shares: Iterable[float]) -> PanelFigure:
-    """Return the figure of a rule, given in words, with the shares of both tables' rows that break it."""
-    return compare_figures(f"{BROKEN}{rule}", "", list(shares))
+            yield compare_figures(f"{BROKEN}{condition.words}", "", list(both))
 
 
 def share_broken(
@@ -132,20 +131,6 @@ def sample_persons(table: PanelTable) -> PanelTable:
     codes = {name: column[rows] for name, column in table.codes.items()}
     values = {name: column[rows] for name, column in table.values.items()}
     return PanelTable(table.person[rows], table.step[rows], codes, table.sizes, values)
-
-
-def _add_sample(figure: PanelFigure, sample_figure: PanelFigure | None) -> PanelFigure:
-    if sample_figure is None:
-        return figure
-    return PanelFigure(
-        name=figure.name,
-        column=figure.column,
-        real=figure.real,
-        synthetic=figure.synthetic,
-        distance=figure.distance,
-        sample=sample_figure.synthetic,
-        sample_distance=sample_figure.distance,
-    )
 
 
 def read_panel_table(
@@ -199,36 +184,44 @@ def read_panel_table(
     )
 
 
+_NUMBER_FIGURES: tuple[tuple[str, Callable[[PanelTable, str], float]], ...] = (
+    (
+        "correlation of ranks with the next row",
+        lambda t, column: panels.compute_autocorrelation(t.by_ranks(column), column),
+    ),
+    ("correlation with the next row", panels.compute_autocorrelation),
+    ("share of the variance between persons", panels.compute_person_share),
+)
+"""The figures of each number column: name, and function of a table and a column."""
+
+
+def _compare_counts(name: str, counts: list[NDArray[np.int64]]) -> PanelFigure:
+    """Return the mean number in both tables, from how often each number occurs, and the distance of both."""
+    means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
+    return compare_figures(name, "", means, panels.compute_l1(*counts))
+
+
+def _compare_pairs(name: str, column: str, tables: list[NDArray[np.int64]]) -> PanelFigure:
+    """Return the share of pairs with equal codes in both tables, and the distance of both."""
+    alike = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
+    return compare_figures(name, column, alike, panels.compute_l1(*tables))
+
+
 def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) -> Iterator[PanelFigure]:
     """Yield the figures of persons of both tables."""
     both = (real, synthetic)
     for name, count in (("rows per person", panels.count_rows_per_person), ("gaps in the order", panels.count_gaps)):
-        counts = [count(table) for table in both]
-        means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
-        yield compare_figures(name, "", means, panels.compute_l1(counts[0], counts[1]))
+        yield _compare_counts(name, [count(table) for table in both])
     for column in panel.constant:
         yield compare_figures("persons that never change", column, [panels.share_always(t, column) for t in both])
     for column in real.codes:
         if column in panel.constant or column == panel.order:
             continue
-        if column in real.values:
-            yield compare_figures(
-                "correlation of ranks with the next row",
-                column,
-                [panels.compute_autocorrelation(t.by_ranks(column), column) for t in both],
-            )
-            yield compare_figures(
-                "correlation with the next row", column, [panels.compute_autocorrelation(t, column) for t in both]
-            )
-            yield compare_figures(
-                "share of the variance between persons", column, [panels.compute_person_share(t, column) for t in both]
-            )
+        for name, figure in _NUMBER_FIGURES if column in real.values else ():
+            yield compare_figures(name, column, [figure(table, column) for table in both])
         if real.sizes[column] <= MOST_LEVELS:
             tables = [panels.count_transitions(t, column) for t in both]
-            stays = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
-            yield compare_figures(
-                "transitions, and the share that stays", column, stays, panels.compute_l1(tables[0], tables[1])
-            )
+            yield _compare_pairs("transitions, and the share that stays", column, tables)
             yield compare_figures("rows in a row alike", column, [panels.compute_spell_length(t, column) for t in both])
             ever = [panels.share_ever(t, column) for t in both]
             largest = float(np.abs(ever[0] - ever[1]).max())
@@ -241,9 +234,8 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
             yield compare_figures("persons still so since they first were", column, None, max(events, default=0.0))
     few = [c for c in real.codes if c not in panel.constant and real.sizes[c] <= MOST_LEVELS]
     if few:
-        yield compare_figures(
-            "persons like a random one", "", None, panels.compare_kinds_of_persons(real, synthetic, few, panel.most)
-        )
+        distance = panels.compare_kinds_of_persons(real, synthetic, few, panel.most)
+        yield compare_figures("persons like a random one", "", None, distance)
     yield from _list_regressions(both, panel)
 
 
@@ -274,12 +266,13 @@ def list_household_figures(
 ) -> Iterator[PanelFigure]:
     """Yield the figures of households of both tables; ``roles``: in the order of their codes."""
     both, panel = (real, synthetic), spec.panel
-    sizes = [panels.count_rows_per_person(table) for table in both]
-    means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in sizes]
-    yield compare_figures("members per household", "", means, panels.compute_l1(sizes[0], sizes[1]))
+    yield _compare_counts("members per household", [panels.count_rows_per_person(table) for table in both])
     yield compare_figures("members by role", "", None, panels.compare_compositions(real, synthetic, len(roles)))
     constant = {*panel.constant} if panel else set()
-    for role, pairs in panels.iterate_roles(both, roles):
+    for number, role in enumerate(roles[1:], start=1):
+        pairs = [panels.pair_with_first(table, number) for table in both]
+        if not all(len(second) for _, second in pairs):
+            continue
         for column in real.codes:
             if column in constant or (panel and column == panel.order):
                 continue
@@ -289,9 +282,7 @@ def list_household_figures(
                 yield compare_figures(f"{roles[0]} less {role}, on average", column, [mean for _, mean in correlations])
             if real.sizes[column] <= MOST_LEVELS:
                 tables = [panels.count_pairs(t, column, p) for t, p in zip(both, pairs, strict=True)]
-                alike = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
-                distance = panels.compute_l1(tables[0], tables[1])
-                yield compare_figures(f"{roles[0]} by {role}, and the share alike", column, alike, distance)
+                yield _compare_pairs(f"{roles[0]} by {role}, and the share alike", column, tables)
     for column, described in spec.measured_columns.items():
         if isinstance(described, NumberColumn) and column in real.values:
             sums = [panels.sum_by_household(t, column, constant=column in constant) for t in both]
@@ -332,11 +323,10 @@ def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple
         upper_table, _ = release.spec.get_parent_table(name)
         rows_above = joined.count_above(), read(f"tables/{upper_table}.parquet").num_rows
         figures += list_table_pair_figures(tables, rows_above, pair_spec, name, upper_table)
-        across = (
-            share_broken(iterate_kept(), encoding, pair_spec),
-            share_broken(synthetic.to_batches(), encoding, pair_spec, person),
-        )
-        broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
+        of_real = share_broken(iterate_kept(), encoding, pair_spec)
+        of_synthetic = share_broken(synthetic.to_batches(), encoding, pair_spec, person)
+        across = compare_broken_across(encoding, (of_real, of_synthetic))
+        broken = [*_list_broken_rows(tables, repairs), *across]
         figures += [figure.with_table(name) for figure in broken]
     return tuple(figures)
 
@@ -344,17 +334,10 @@ def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple
 def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repairs, Repairs]) -> Iterator[PanelFigure]:
     """Yield for each rule about one row the shares of both tables' rows that break it; ``repairs``: of both tables."""
     rows = [max(len(table.person), 1) for table in tables]
-    for place, words in sorted(
-        {
-            broken
-            for repaired in repairs
-            for broken in repaired.counts
-            if broken[0].startswith((f"{OF_RULE}[", f"{OF_RULE}."))
-        }
-    ):
-        yield compare_broken(
-            words, (repaired.counts[place, words] / n for repaired, n in zip(repairs, rows, strict=True))
-        )
+    counted = {broken for repaired in repairs for broken in repaired.counts}
+    for place, words in sorted(b for b in counted if b[0].startswith((f"{OF_RULE}[", f"{OF_RULE}."))):
+        shares = [repaired.counts[place, words] / n for repaired, n in zip(repairs, rows, strict=True)]
+        yield compare_figures(f"{BROKEN}{words}", "", shares)
 
 
 def list_table_pair_figures(
@@ -365,9 +348,11 @@ def list_table_pair_figures(
     ``tables``: its real and synthetic rows with the rows above; ``rows_above``: number of rows of the tables above;
     ``spec``: the table pair's spec.
     """
-    counts = [_count_below(table, rows) for table, rows in zip(tables, rows_above, strict=True)]
-    means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
-    yield compare_figures(f"{name}: rows per row of {parent}", "", means, panels.compute_l1(*counts))
+    counts = []
+    for table, rows in zip(tables, rows_above, strict=True):
+        below = panels.count_rows_per_person(table)[1:]  # a table without rows has not even a count at 0
+        counts.append(np.append(rows - below.sum(), below))
+    yield _compare_counts(f"{name}: rows per row of {parent}", counts)
     panel = spec.panel
     assert panel is not None  # noqa: S101 - a table pair links rows
     for column in tables[0].codes:
@@ -386,12 +371,6 @@ def list_table_pair_figures(
     for figure in list_panel_figures(*tables, panel):
         if figure.column not in panel.constant and figure.name not in left_out:
             yield figure.with_table(name)
-
-
-def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:
-    """Return the number of rows above by their number of rows below, from 0."""
-    counts = panels.count_rows_per_person(table)[1:]  # a table without rows has not even a count at 0
-    return np.append(rows_above - counts.sum(), counts)
 
 
 def _count_pair(table: PanelTable, first: str, second: str) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.evaluation import Evaluation, EvaluationSpec, MisreadColumn, TableScores
+from privsyn.data_contracts.evaluation import Evaluation, EvaluationSpec, MisreadColumn, PanelFigure, TableScores
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
@@ -37,8 +37,6 @@ from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 Result = TypeVar("Result")
 RunStage = Callable[[str, Callable[[], Result]], Result]
 """Runs one named stage of the evaluation; the flow makes it a Prefect task."""
-
-"""The path of a table, or a table in memory."""
 
 REPORT, FIGURES = "report.html", "evaluation.json"
 
@@ -88,11 +86,7 @@ class _Tables:
     broken: tuple[str, ...] = ()
 
 
-def evaluate(
-    asked: AskedEvaluation,
-    settings: Settings,
-    stage: RunStage = lambda name, run: run(),
-) -> Report:
+def evaluate(asked: AskedEvaluation, settings: Settings, stage: RunStage = lambda name, run: run()) -> Report:
     """Compare the release with the real table and write ``private/reports/<run>/report.html`` and its figures.
 
     Raises RequestError (exit 2) for a wrong argument or a missing package before any row is read, and for tables that
@@ -131,35 +125,19 @@ def _evaluate(asked: AskedEvaluation, settings: Settings, release: EvaluatedRele
             table=name, rows=table.bins.rows, metrics=scorer.score(table, subsamples=True)))
         for name, table in tables.compared.items()
     ]  # fmt: skip
+    spec, encoding, real, synthetic = release.spec, release.encoding, opened.real, opened.compared["release"]
     statistics = stage(
         "Compute statistics",
-        lambda: compute_column_statistics(
-            release.spec,
-            release.encoding,
-            opened.real.batches(),
-            opened.compared["release"].batches(),
-            released.recode,
-        ),
+        lambda: compute_column_statistics(spec, encoding, real.batches(), synthetic.batches(), released.recode),
     )
     analyses = asked.spec.analyses and stage(
-        "Run analyses",
-        lambda: run_analyses(
-            asked.spec.analyses,
-            release.spec,
-            release.encoding,
-            opened.real.batches(),
-            opened.compared["release"].batches(),
-        ),
+        "Run analyses", lambda: run_analyses(asked.spec.analyses, spec, encoding, real.batches(), synthetic.batches())
     )
-    panel = (
-        release.spec.panel
-        and stage(
-            "Compare persons",
-            lambda: compute_panel_figures(release, opened.real.batches, opened.compared["release"].batches),
-        )
-    ) or ()
-    if release.spec.table_pairs:
-        panel += stage("Compare further tables", lambda: compute_table_pair_figures(release, opened.real.source))
+    panel: tuple[PanelFigure, ...] = ()
+    if spec.panel:
+        panel += stage("Compare persons", lambda: compute_panel_figures(release, real.batches, synthetic.batches))
+    if spec.table_pairs:
+        panel += stage("Compare further tables", lambda: compute_table_pair_figures(release, real.source))
     figures = {"statistics": statistics, "analyses": analyses, "panel": panel}
     evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores, figures))
     return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))
@@ -187,14 +165,8 @@ class _OpenedTables:
             real = self.real.read(as_if=encoding)
         compared = {name: table.read(as_if=encoding) for name, table in self.compared.items()}
         holdout = None if self.holdout is None else self.holdout.read(as_if=encoding)
-        return _Tables(
-            real,
-            holdout,
-            compared,
-            encoding,
-            tuple(describe_misread(reading, encoding, spec)),
-            list_broken_rules(reading),
-        )
+        misread = tuple(describe_misread(reading, encoding, spec))
+        return _Tables(real, holdout, compared, encoding, misread, list_broken_rules(reading))
 
 
 def _open(asked: AskedEvaluation, release: EvaluatedRelease) -> _OpenedTables:

@@ -25,21 +25,20 @@ from privsyn.data_contracts.evaluation import QualityFigure, QualityReport
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
-from privsyn.engine.inputs import Inputs
 from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
 from privsyn.engine.step import LookDescription, ReleaseStep, release_steps, run_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
-from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, read_table, to_bins
+from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, open_table, to_bins
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.pipelines.registry import plan_release
 from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.folder import is_whole, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note
-from privsyn.publish.release_note import Looks, list_looks
+from privsyn.publish.release_note import list_looks
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.storage.store import Store, list_part_files
@@ -149,7 +148,11 @@ def build_quality_step(comparison: PublicSide) -> ReleaseStep:
         settings=settings,
         plan=lambda r, i, rho: quality_figures.plan_queries(comparison.figures, rho, r.records),
         exact=lambda r, i, rows, queries: quality_figures.count_exactly(
-            to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
+            # in memory, since range queries read whole rows repeatedly
+            to_bins(CodeTable.from_arrow(list(i.batches(ENCODED)), r.encoding.domain), comparison.groups),
+            comparison.synthetic,
+            comparison.figures,
+            r.threads,
         ),
         look=LookDescription(
             counted="how far the synthetic table is from the private one",
@@ -161,13 +164,8 @@ def build_quality_step(comparison: PublicSide) -> ReleaseStep:
     )
 
 
-def _read_into_memory(request: Request, inputs: Inputs) -> CodeTable:
-    """Return the private rows in memory, since range queries read whole rows repeatedly."""
-    return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
-
-
 def _compare(release: EvaluatedRelease, spec: ReleaseSpec) -> PublicSide:
-    synthetic = read_table(release.synthetic, release.measured, spec, "evaluate.release").bins
+    synthetic = open_table(release.synthetic, release.measured, spec, "evaluate.release").read().bins
     if not synthetic.rows:
         raise RequestError(
             f"{release.manifest.run} has no synthetic rows", "There is nothing to compare", "evaluate.release"
@@ -195,7 +193,14 @@ def _publish(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: Pu
     """Write the released folder of the figures unless it is already whole."""
     report = _report(run, refs, release, comparison)
     certificate = build_certificate(run, {STEP: refs})
-    note = write_quality_note(report, certificate, list_looks(run.steps), private=run.noise.private)
+    note = render_note(
+        "quality.md.j2",
+        c=certificate,
+        looks=list_looks(run.steps),
+        report=report,
+        private=run.noise.private,
+        unmeasured=(certificate.not_measured or {}).get("columns", ()),
+    )
 
     def build(folder: Path) -> None:
         _write(folder / "figures.json", report)
@@ -225,7 +230,8 @@ def _report(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: Pub
     store, privacy = run.store, run.request.spec.privacy
     queries = noisy.read_receipts(store.read_table(refs.tables["receipts"]))
     answers = noisy.read_answers(store.read_table(refs.tables["noisy"]), queries)
-    rows = comparison.synthetic.rows
+    rows, columns = comparison.synthetic.rows, len(comparison.synthetic.domain.attributes)
+    ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
     return QualityReport(
         run=run.name,
         release=release.manifest.run,
@@ -238,7 +244,7 @@ def _report(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: Pub
             QualityFigure(
                 name=figure.name,
                 title=TITLES[figure.name],
-                meaning=describe_figure(figure.name, len(comparison.synthetic.domain.attributes)),
+                meaning=_MEANINGS[figure.name].format(ranges=ranges),
                 value=quality_figures.divide_by_rows(int(answer[0]), figure, rows),
                 noise_sd=quality_figures.divide_by_rows(query.sigma, figure, rows),
                 compared=figure.compared,
@@ -268,23 +274,6 @@ _MEANINGS = {
     "range_queries": "How many rows lie in ranges of {ranges}: the difference of the two tables' answers, "
     "per synthetic row; the mean over 1,000 fixed random queries. 0 where all answers agree",
 }
-
-
-def describe_figure(figure: str, columns: int) -> str:
-    """Return the meaning of a figure for tables with ``columns`` columns.
-
-    A range query has three columns, or all if there are fewer.
-    """
-    ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
-    return _MEANINGS[figure].format(ranges=ranges)
-
-
-def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
-    """Return Markdown: the subject of the figures, the promise, the figures with their noise, and how to read them."""
-    unmeasured = (certificate.not_measured or {}).get("columns", ())
-    return render_note(
-        "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured
-    )
 
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"

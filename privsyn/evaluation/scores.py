@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -12,18 +12,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.base.errors import RequestError
 from privsyn.base.registry import load_parts, make_missing_error
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.evaluation import EvaluationSpec, IncomeColumns, Metric
-from privsyn.data_contracts.frozen_model import FieldError
+from privsyn.data_contracts.evaluation import EvaluationSpec, Metric
 from privsyn.evaluation.anonymeter_attacks import Risk, run_attacks
-from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
+from privsyn.evaluation.coded_tables import CodedTable, compare_by_mgd
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.by_place import Income, score_income, score_pie_charts
 from privsyn.tasks.metrics.marginal_distance import (
-    GroupScores,
     PairFigures,
     average_correlation_difference,
     average_l1,
@@ -36,7 +33,7 @@ from privsyn.tasks.metrics.marginal_distance import (
     list_all_cliques,
 )
 from privsyn.tasks.metrics.membership import measure_membership, measure_uniqueness
-from privsyn.tasks.metrics.mgd import MgdResult, compute_mgd
+from privsyn.tasks.metrics.mgd import MgdResult
 from privsyn.tasks.metrics.models import compare_classifiers, measure_propensity
 from privsyn.tasks.metrics.range_queries import (
     RangeQuery,
@@ -207,61 +204,17 @@ def list_added_metrics() -> dict[str, AddedMetric]:
     return load_parts("metrics")
 
 
-def compute_metric(name: str, value: MetricValue, label: str = "", subsample: float | None = None) -> Metric:
+def compute_metric(name: str, value: MetricValue, label: str, subsample: float | None) -> Metric:
     """Return the metric of this name with its value, in the contract's form; ``label``: the column that it is of."""
     kind = KINDS[name] if name in KINDS else list_added_metrics()[name].kind
     return Metric(
+        **{**vars(kind), "title": f"{kind.title} of {label}" if label else kind.title},
         name=f"{name}:{label}" if label else name,
-        title=f"{kind.title} of {label}" if label else kind.title,
-        group=kind.group,
         value=value.value,
-        unit=kind.unit,
-        low=kind.low,
-        high=kind.high,
-        better=kind.better,
-        source=kind.source,
-        meaning=kind.meaning,
-        headline=kind.headline,
         references=dict(value.references),
         note=value.note,
         subsample=subsample,
     )
-
-
-@dataclass(frozen=True)
-class Subsamples:
-    """The scores of random samples of the real rows, by metric, shared by all tables."""
-
-    measured: Mapping[str, NDArray[np.float64]]
-
-    def shares(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return metric -> the share of real rows whose random sample scores as well, where there is one."""
-        shares = {}
-        for name, measured in self.measured.items():
-            share = (
-                find_equivalent_share(SHARES, measured, values[name], KINDS[name].better) if name in values else None
-            )
-            if share is not None:
-                shares[name] = share
-        if "l1_2way" in shares and "k_marginal" not in self.measured:
-            shares["k_marginal"] = shares["l1_2way"]  # all pairs: the same figure on another scale
-        return shares
-
-
-def compute_income(
-    real: CodedTable, table: CodedTable, encoding: EncodingPlan, columns: IncomeColumns | None
-) -> Income:
-    """Return the income metric, on the wage's fine codes so that wide bins do not blur the index."""
-    if columns is None:
-        raise ValueError("no columns of the income metric")
-    codecs = {c.attribute: c for c in encoding.codecs}
-    wages, labels = codecs[columns.wage].values(fine=True), codecs[columns.sex].bin_labels()
-    if wages is None:
-        raise ValueError("the wage has no order")
-    first, second = columns.sexes or labels[:2]
-    pair = labels.index(first), labels.index(second)
-    in_real, in_table = (_add_fine(t, (columns.place, columns.sex), columns.wage) for t in (real, table))
-    return score_income(in_real, in_table, columns.place, columns.sex, columns.wage, wages, pair)
 
 
 def _add_fine(table: CodedTable, bins: Sequence[str], fine: str) -> CodeTable:
@@ -316,7 +269,7 @@ class Scorer:
             else:
                 values.append((name, "", self._value(name, table)))
         known = {name: found.value for name, _, found in values if name in SUBSAMPLED and found.value is not None}
-        shares = self._subsamples.shares(known) if subsamples else {}
+        shares = self._find_equivalent_shares(known) if subsamples else {}
         return tuple(compute_metric(name, found, label, shares.get(name)) for name, label, found in values)
 
     def pairs(self, table: CodedTable) -> PairFigures:
@@ -337,15 +290,7 @@ class Scorer:
     def earth_mover(self, table: CodedTable) -> MgdResult:
         """Return MGD's score and its marginals, worst first.  Raises RequestError for settings that do not fit."""
         if table not in self._mgd:
-            try:
-                self._mgd[table] = compute_mgd(
-                    self.real.bins,
-                    table.bins,
-                    self.spec.mgd,
-                    *list_mgd_columns(self.encoding),
-                )
-            except FieldError as error:
-                raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None
+            self._mgd[table] = compare_by_mgd(self.real.bins, table.bins, self.spec.mgd, self.encoding)
         return self._mgd[table]
 
     def labels(self) -> tuple[str, ...]:
@@ -388,12 +333,7 @@ class Scorer:
             case "nist_density":
                 return MetricValue(estimate_density_error(real, synthetic, spec.nist_schemas, spec.seed, self.threads))
             case "group_k_marginal":
-                others = set(real.domain.attributes) - set(spec.groups)
-                return (
-                    MetricValue(self._groups(synthetic).score)
-                    if others
-                    else MetricValue(None, note="no column outside the groups")
-                )
+                return self._group_k_marginal(synthetic)
             case "pie_chart":
                 return self._pie_chart(synthetic)
             case "mgd":
@@ -472,10 +412,8 @@ class Scorer:
         return compute_l1_distances(self.real.bins, table, cliques, self.threads)
 
     def _svm(self, label: str, table: CodedTable) -> MetricValue:
-        holdout = None if self.holdout is None else self.holdout.bins
-        comparison = compare_classifiers(
-            self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed
-        )
+        real, spec, holdout = self.real.bins, self.spec, None if self.holdout is None else self.holdout.bins
+        comparison = compare_classifiers(real, table.bins, holdout, label, spec.model_rows, spec.seed)
         references = {"Majority": comparison.majority, "NonPriv": comparison.non_private}
         note = "" if comparison.held_out else "tested on real rows that the release has seen"
         if not comparison.test_rows:
@@ -489,19 +427,32 @@ class Scorer:
         references = {"ratio to chance": propensity.ratio, "AUC of trees": propensity.auc}
         return MetricValue(propensity.pmse, {name: v for name, v in references.items() if v is not None})
 
-    def _groups(self, table: CodeTable) -> GroupScores:
-        return compute_group_k_marginal(
-            self.real.bins, table, self.spec.groups, self.spec.k, seed=self.spec.seed, threads=self.threads
-        )
+    def _group_k_marginal(self, table: CodeTable) -> MetricValue:
+        real, spec = self.real.bins, self.spec
+        if not set(real.domain.attributes) - set(spec.groups):
+            return MetricValue(None, note="no column outside the groups")
+        groups = compute_group_k_marginal(real, table, spec.groups, spec.k, seed=spec.seed, threads=self.threads)
+        return MetricValue(groups.score)
 
     def _pie_chart(self, table: CodeTable) -> MetricValue:
         if self.spec.pie is None:
             raise ValueError("no columns of the pie chart")
         pies = score_pie_charts(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
-        return MetricValue(pies.score, {"pies": float(pies.scores.size)})
+        return MetricValue(float(pies.mean()), {"pies": float(pies.size)})
 
     def _income(self, table: CodedTable) -> Income:
-        return compute_income(self.real, table, self.encoding, self.spec.income)
+        """Return the income metric, on the wage's fine codes so that wide bins do not blur the index."""
+        columns = self.spec.income
+        if columns is None:
+            raise ValueError("no columns of the income metric")
+        codecs = {c.attribute: c for c in self.encoding.codecs}
+        wages, labels = codecs[columns.wage].values(fine=True), codecs[columns.sex].bin_labels()
+        if wages is None:
+            raise ValueError("the wage has no order")
+        first, second = columns.sexes or labels[:2]
+        pair = labels.index(first), labels.index(second)
+        real, synthetic = (_add_fine(t, (columns.place, columns.sex), columns.wage) for t in (self.real, table))
+        return score_income(real, synthetic, columns.place, columns.sex, columns.wage, wages, pair)
 
     def _unique(self, table: CodeTable) -> MetricValue:
         if not self.real.bins.rows or not table.rows:
@@ -516,10 +467,8 @@ class Scorer:
         if self.holdout is None:
             return MetricValue(None, note="needs real rows that the release has not seen, in a hold-out table")
         ordered = {c.attribute for c in self.encoding.codecs if c.values(fine=False) is not None}
-        attack = partial(
-            measure_membership, max_targets=self.spec.attack_rows, seed=self.spec.seed, threads=self.threads
-        )
-        membership = attack(self.real.bins, self.holdout.bins, table, ordered)
+        options = {"max_targets": self.spec.attack_rows, "seed": self.spec.seed, "threads": self.threads}
+        membership = measure_membership(self.real.bins, self.holdout.bins, table, ordered, **options)
         if membership is None:
             return MetricValue(None, note="a table has no rows")
         references = {"guessing": 0.5, "area under the curve": membership.auc, "sd of a guess": membership.auc_sd}
@@ -547,15 +496,27 @@ class Scorer:
         note = f"largest of {len(names)} columns: {names[int(risk['column'])]}" if "column" in risk else ""
         return MetricValue(risk["risk"], references, note)
 
+    def _find_equivalent_shares(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return metric -> the share of real rows whose random sample scores as well, where there is one."""
+        shares: dict[str, float] = {}
+        for name, measured in self._subsamples.items():
+            if name in values:
+                share = find_equivalent_share(SHARES, measured, values[name], KINDS[name].better)
+                shares |= {} if share is None else {name: share}
+        if "l1_2way" in shares and "k_marginal" not in self._subsamples:
+            shares["k_marginal"] = shares["l1_2way"]  # all pairs: the same figure on another scale
+        return shares
+
     @cached_property
-    def _subsamples(self) -> Subsamples:
+    def _subsamples(self) -> dict[str, NDArray[np.float64]]:
+        """The scores of random samples of the real rows, by metric, shared by all tables."""
         columns = len(self.real.bins.domain.attributes)
         curves = {n: c for n, c in self._curves.items() if columns >= NEEDS_COLUMNS.get(n, (0, ""))[0]}
         if self._pairs_are_all:
             del curves["k_marginal"]
         if not self.real.bins.rows:
-            return Subsamples({})
-        return Subsamples(score_subsamples(curves, self.real.bins, SHARES, self.spec.seed))
+            return {}
+        return score_subsamples(curves, self.real.bins, SHARES, self.spec.seed)
 
 
 def _compute_mean(values: NDArray[np.float64]) -> float:

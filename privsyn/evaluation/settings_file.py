@@ -11,14 +11,12 @@ from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.evaluation import EvaluationSpec, IncomeColumns, MgdSpec
-from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
-from privsyn.evaluation.coded_tables import encode_table, list_mgd_columns
+from privsyn.evaluation.coded_tables import compare_by_mgd, encode_table
 from privsyn.specs.messages import describe_refused, describe_wrong_value, format_place, get_model_at, suggest_name
 from privsyn.specs.yaml_file import Document, read_yaml
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.metrics.mgd import compute_mgd
 
 EXAMPLE = "an evaluation's fields as YAML, such as `k: 2`"
 """An example of settings, for cures."""
@@ -81,7 +79,7 @@ def _describe_rule(type_: str, place: tuple[int | str, ...]) -> str:
     return "a number or `infinite`" if "weights" in place[:-1] and type_.startswith("float") else ""
 
 
-def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Collection[str] = ()) -> None:
+def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Collection[str]) -> None:
     """Raise RequestError that names the field if the settings do not fit the released columns; needs no rows.
 
     ``encoding``: of the compared columns; ``unmeasured``: released columns that are not compared.
@@ -108,16 +106,8 @@ def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Col
     if spec.income is not None:
         _check_income(spec.income, codecs)
     if spec.mgd != MgdSpec():
-        _check_mgd(spec.mgd, encoding)
-
-
-def _check_mgd(spec: MgdSpec, encoding: EncodingPlan) -> None:
-    """Compute MGD of two empty tables, which fails if the settings do not fit the columns."""
-    nothing = encode_table([], encoding).bins
-    try:
-        compute_mgd(nothing, nothing, spec, *list_mgd_columns(encoding))
-    except FieldError as error:
-        raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None
+        nothing = encode_table([], encoding).bins
+        compare_by_mgd(nothing, nothing, spec.mgd, encoding)  # fails if the settings do not fit the columns
 
 
 def _check_income(columns: IncomeColumns, codecs: Mapping[str, Codec]) -> None:

@@ -115,7 +115,8 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     summary, entries = run.ledger.summary(spec.dataset)[0], run.ledger.entries()
     costs = [cost for cost, _ in stages]
     relations: NoRelations | None = None
-    if _is_without_relations(run, costs):
+    makes_rows = any(step.name == "decode" for step in run.steps)
+    if makes_rows and list_measured_relations(run.plan, costs) == []:
         trends = bool(share_trends(run.request))
         relations = explain_missing_relations(prior=spec.prior is not None, trends=trends)
     certificate = Certificate(
@@ -166,12 +167,6 @@ def list_stated_totals(spec: ReleaseSpec) -> dict[str, Any] | None:
     if not spec.totals:
         return None
     return {"stated": [total.public() for total in spec.totals], "promise": TOTALS_PROMISE}
-
-
-def _is_without_relations(run: Run, stages: Sequence[StageCost]) -> bool:
-    """Return whether the run makes a synthetic table without counting any two columns together."""
-    makes_rows = any(step.name == "decode" for step in run.steps)
-    return makes_rows and list_measured_relations(run.plan, stages) == []
 
 
 class Relation(NamedTuple):
@@ -266,15 +261,10 @@ def list_file_versions(records: Records, building: Path, published: Path) -> dic
     hashes, name = {name: file.sha256 for name, file in list_files(building).items()}, f"versions-{published.name}"
     record = records.load_as(name, VersionsRecord)
     if record is None or record.files != hashes:
-        packages = _read_manifest_versions(published, hashes) or list_versions()
+        manifest = read_manifest_if_readable(published)
+        known = set() if manifest is None else {(name, file.sha256) for name, file in manifest.files.items()}
+        same = manifest is not None and hashes.items() <= known
+        packages = (manifest.versions if manifest is not None and same else {}) or list_versions()
         record = VersionsRecord(files=hashes, versions=list(packages.items()))  # in their order: records sort names
         records.save(name, record.model_dump(mode="json"))
     return dict(record.versions)
-
-
-def _read_manifest_versions(folder: Path, hashes: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the versions of a released folder; None unless its manifest has all these files with these hashes."""
-    manifest = read_manifest_if_readable(folder)
-    if manifest is None or not hashes.items() <= {(name, file.sha256) for name, file in manifest.files.items()}:
-        return None
-    return dict(manifest.versions)

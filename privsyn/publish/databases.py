@@ -37,14 +37,7 @@ from privsyn.publish.formats.tables import (
     name_linked_file,
 )
 from privsyn.sources.databases import CONFIGURATION, format_address
-from privsyn.sources.reader import (
-    REFUSED_BY_DATABASE,
-    ErrorPattern,
-    build_select,
-    find_problem,
-    quote_name,
-    quote_text,
-)
+from privsyn.sources.reader import REFUSED_BY_DATABASE, ErrorPattern, build_select, find_problem, quote_name, quote_text
 from privsyn.storage.released_files import (
     check_released_file,
     list_synthetic_names,
@@ -163,20 +156,21 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     manifest, certificate = read_manifest(folder), read_certificate(folder)
     spec = read_public_spec(manifest, _RELEASE)
     plan = plan_release(spec, column_order=tuple(manifest.column_order))
-    release = DescribedRelease(
-        plan, certificate, list_ranges(plan.request), manifest.rows, manifest.files, dict(manifest.versions)
-    )
+    ranges = list_ranges(plan.request)
+    release = DescribedRelease(plan, certificate, ranges, manifest.rows, manifest.files, dict(manifest.versions))
     start = re.sub(r"\W", "_", spec.dataset) + "_" if prefix is None else prefix
     words = {file.name: file.words for step in plan.steps for file in step.published.values()}
     source = f"{release.title} (data set {certificate.dataset}, release {manifest.run})"
     reference = f"Note, certificate and manifest: table {start}release."
-    columns = {name: _describe(spec.get_published_column(name)) for name in release.ranges}
+    columns = {name: _describe(spec.get_published_column(name)) for name in ranges}
     comment = f"{source}. {release.promise} {reference}"
     tables = [_read_table(folder, manifest, list_synthetic_names(manifest), f"{start}synthetic", comment, columns)]
+    promise = f"({certificate.epsilon:g}, {certificate.delta:g})-differential privacy for adding or removing "
+    promise += f"{certificate.unit_of_protection}."
     table_of_file = name_counts(name for name in manifest.files if name.startswith("marginals/"))
     for name in sorted(table_of_file):
         about = f"{name}: {words[name]}" if words.get(name) else name
-        of_counts = f"{source}, {about}. Made from the private table with {_state_promise(release)} {reference}"
+        of_counts = f"{source}, {about}. Made from the private table with {promise} {reference}"
         tables.append(_read_table(folder, manifest, [name], start + table_of_file[name], of_counts))
     for table in spec.table_names:
         file, described = name_linked_file(table), spec.tables[table].columns
@@ -210,18 +204,11 @@ def name_counts(files: Iterable[str]) -> dict[str, str]:
     """
     parts = {name: PurePosixPath(name).with_suffix("").relative_to("marginals").parts for name in files}
     joined = Counter("_".join(of_file).lower() for of_file in parts.values())
-    return {
-        name: ("_" if joined["_".join(of_file).lower()] == 1 else "__").join(of_file) for name, of_file in parts.items()
-    }
+    return {n: ("_" if joined["_".join(names).lower()] == 1 else "__").join(names) for n, names in parts.items()}
 
 
 def _describe(column: Any) -> str:
     return add_unmeasured(format_meaning(column), column)
-
-
-def _state_promise(release: DescribedRelease) -> str:
-    c = release.certificate
-    return f"({c.epsilon:g}, {c.delta:g})-differential privacy for adding or removing {c.unit_of_protection}."
 
 
 def _read_table(

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from privsyn.base.errors import RequestError
 from privsyn.base.places import SAFE_NAME
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
-from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -31,7 +31,7 @@ from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.policy_checks import check_formats
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, list_published_files
+from privsyn.engine.step import list_published_files
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.registry import plan_release
 from privsyn.pipelines.table_pairs import name_step
@@ -126,14 +126,8 @@ def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
-        fill(
-            folder,
-            run,
-            refs,
-            certificate,
-            lambda: list_file_versions(run.records, folder, run.released_folder),
-            listed,
-        )
+        versions = partial(list_file_versions, run.records, folder, run.released_folder)
+        fill(folder, run, refs, certificate, versions, listed)
 
     return Published(locate_folder(run, build), rows, note, pairs)
 
@@ -190,7 +184,10 @@ def fill(
     """
     table = refs["decode"].tables["synthetic"]
     rows, private = run.store.stored(table).num_rows, run.noise.private
-    _add_tables(run.store, run.steps, refs, table, folder)
+    run.store.add_released(table, folder, "synthetic.parquet")
+    for name, source in list_published_files(run.steps).items():
+        step, output = source.split(".")
+        run.store.add_released(refs[step].tables[output], folder, name)
     packages = versions()
     if run.request.spec.tables:
         without = run.store.read_batches(refs["make_without_rows"].tables["without_rows"])
@@ -276,24 +273,12 @@ def is_whole(folder: Path) -> bool:
 
 
 def _matches_request(folder: Path, request: Request) -> bool:
-    """Return whether the manifest of a folder has the request's current public spec.
-
-    An earlier run of the same request may have had other formats, ``about`` and descriptions.
-    """
+    """Return whether a folder's manifest has the request's public spec; formats and descriptions may differ."""
     manifest = read_manifest_if_readable(folder)
     try:
         return manifest is not None and request_of(manifest).public() == request.spec.public()
     except RequestError:
         return False
-
-
-def _add_tables(
-    store: Store, steps: Sequence[Step], refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path
-) -> None:
-    store.add_released(synthetic, folder, "synthetic.parquet")
-    for name, source in list_published_files(steps).items():
-        step, table = source.split(".")
-        store.add_released(refs[step].tables[table], folder, name)
 
 
 def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
@@ -424,14 +409,7 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
 
 
 DESCRIPTIONS = frozenset(
-    {
-        "README.md",
-        PICTURE,
-        metadata.SCHEMA,
-        metadata.DATA_PACKAGE,
-        metadata.CROISSANT,
-        deployments_registry.NAME,
-    }
+    {"README.md", PICTURE, metadata.SCHEMA, metadata.DATA_PACKAGE, metadata.CROISSANT, deployments_registry.NAME}
 )
 """The files that only describe a release; later versions may word them differently."""
 
@@ -463,11 +441,7 @@ def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
 
 
 def write_descriptions(
-    folder: Path,
-    plan: Plan,
-    certificate: Certificate,
-    rows: int,
-    versions: Mapping[str, str],
+    folder: Path, plan: Plan, certificate: Certificate, rows: int, versions: Mapping[str, str]
 ) -> None:
     """Write ``datapackage.json``, ``croissant.json`` and ``registry.yaml``; only the manifest is written later.
 
@@ -478,7 +452,7 @@ def write_descriptions(
     release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
     if parts > 1:
         _write_json(folder / metadata.SCHEMA, metadata.build_table_schema(release))
-        release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
+        release = replace(release, files=list_files(folder))
     _write_json(folder / metadata.DATA_PACKAGE, metadata.build_data_package(release))
     _write_json(folder / metadata.CROISSANT, metadata.build_croissant(release))
     (folder / deployments_registry.NAME).write_text(

@@ -6,7 +6,6 @@ For renderers of CommonMark and GitHub's tables.  HTML pages have their own esca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Any
@@ -56,22 +55,9 @@ def round_up(epsilon: float) -> str:
     return format(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize(), "f")
 
 
-def _join_lines(text: str) -> str:
-    """Return the lines that are not empty as one line: a paragraph."""
-    return " ".join(filter(None, text.split("\n"))) + "\n"
-
-
 def format_rho(price: str | Fraction) -> str:
     """Return a price to six digits."""
     return f"{float(Fraction(price)):.6g}"
-
-
-def _format_share(price: str, whole: str) -> str:
-    return format_share(Fraction(price), Fraction(whole))
-
-
-def _join_names(columns: Iterable[str]) -> str:
-    return ", ".join(map(escape_text, columns))
 
 
 _SHARED = jinja2.PackageLoader("privsyn.publish")
@@ -89,11 +75,11 @@ TEMPLATES.filters |= {
     "text": escape_text,
     "paragraph": format_paragraph,
     "code": format_code,
-    "names": _join_names,
-    "flow": _join_lines,
+    "names": lambda columns: ", ".join(map(escape_text, columns)),
+    "flow": lambda text: " ".join(filter(None, text.split("\n"))) + "\n",
     "fmt": format,
     "rho": format_rho,
-    "share_of": _format_share,
+    "share_of": lambda price, whole: format_share(Fraction(price), Fraction(whole)),
     "round_up": round_up,
 }
 

@@ -98,12 +98,7 @@ class ReleasedInputs:
         A stored table of codes is read block by block in every pass, so memory does not grow with its rows.
         """
         queries, measured = list_all_measured(receipts, answers)
-        pooled = pool_one_ways(
-            recode_from_table(recode),
-            queries,
-            measured,
-            encoding.binning,
-        )
+        pooled = pool_one_ways(recode_from_table(recode), queries, measured, encoding.binning)
         domain = build_coarse_domain(pooled)
         return cls(
             encoding,
@@ -152,7 +147,7 @@ class Overview:
 def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
     """Count the synthetic codes and compare them with the noisy counts, from released tables only."""
     total = max(estimate_total(released.recode), 1.0)
-    consistent = {m.attributes: _compute_shares(m.counts) for m in released.consistent}
+    consistent = {m.attributes: m.counts / max(float(m.counts.sum()), 1.0) for m in released.consistent}
     one_ways, columns = [], []
     attributes, rows = released.codes.domain.attributes, 1
     one_way_counts = released.codes.counts([(attribute,) for attribute in attributes], threads=threads)
@@ -175,10 +170,6 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
     inside = {pair for q in released.measured for pair in combinations(q.attributes, 2)}
     related = len(one_ways) - len(list_counted_alone(released.encoding.binning))
     return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(related, 2))
-
-
-def _compute_shares(counts: Floats) -> Floats:
-    return counts / max(float(counts.sum()), 1.0)
 
 
 def _build_one_way(
@@ -217,8 +208,7 @@ def sort_bins(recode: AttributeRecode, bins: int) -> list[int]:
 def _list_labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
     """Return the labels of the coarse codes: one bin's label, a range of neighbours, or a remark on combined bins."""
     codec = next(c for c in encoding.codecs if c.attribute == attribute)
-    names = codec.bin_labels()
-    labels = []
+    names, labels = codec.bin_labels(), []
     for code in range(int(recode.coarse.max()) + 1):
         inside = np.unique(codec.groups[recode.coarse == code])
         if code == recode.size:

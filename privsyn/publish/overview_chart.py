@@ -313,13 +313,9 @@ def draw_in_subprocess(
 
 def _draw() -> None:
     content = json.load(sys.stdin)
-    one_ways = [OneWayOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in content["one_ways"]]
-    marginals = [MarginalOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in content["marginals"]]
+    one_ways = [OneWayOverview(**each) for each in content["one_ways"]]
+    marginals = [MarginalOverview(**each) for each in content["marginals"]]
     sys.stdout.buffer.write(draw_overview(one_ways, marginals, title=content["title"]))
-
-
-def _to_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.certificate import Certificate, explain_missing_relations
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import LookDescription, ReleaseStep, Step, release_steps
 from privsyn.pipelines.budget import share_trends
@@ -64,7 +63,10 @@ def release_note(
     ``pairs``: the measured pairs of columns, the strongest first; ``unmeasured``: those that were only scored.
     """
     request, spec = plan.request, plan.request.spec
-    ranges, table, trends = list_ranges(request), name_table(spec, rows), bool(share_trends(request))
+    ranges, trends = list_ranges(request), bool(share_trends(request))
+    one_file = len(plan_shards(rows, spec.mechanism.synthesis)) == 1
+    table = "synthetic.parquet" if one_file else "synthetic/part-*.parquet"
+    counts_first = sorted(plan.steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
     return render_note(
         "release.md.j2",
         c=certificate,
@@ -89,7 +91,7 @@ def release_note(
         pairs=pairs,
         possible_pairs=comb(len(plan.domain.attributes) - len(list_counted_alone(request.encoding.binning)), 2),
         unmeasured=unmeasured,
-        files=[file for step in _sort_counts_first(plan.steps) for file in step.published.values() if file.words],
+        files=[file for step in counts_first for file in step.published.values() if file.words],
         limits=list(dict.fromkeys(step.limit for step in plan.steps if step.limit)),  # table pairs repeat steps
         prior_promise=PRIOR_PROMISE,
         totals_promise=TOTALS_PROMISE,
@@ -99,10 +101,6 @@ def release_note(
     )
 
 
-def _sort_counts_first(steps: Sequence[Step]) -> list[Step]:
-    return sorted(steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
-
-
 Looks = Mapping[str, LookDescription]
 """Release step -> the facts of its look."""
 
@@ -110,11 +108,6 @@ Looks = Mapping[str, LookDescription]
 def list_looks(steps: Iterable[Step]) -> Looks:
     """Return the looks at the private table of these steps, by the step's name."""
     return {step.name: step.look for step in release_steps(steps)}
-
-
-def name_table(spec: ReleaseSpec, rows: int) -> str:
-    """Return where a synthetic table of so many rows lies in its released folder: a file, or all files of a pattern."""
-    return "synthetic.parquet" if len(plan_shards(rows, spec.mechanism.synthesis)) == 1 else "synthetic/part-*.parquet"
 
 
 class RelatedPair(NamedTuple):
@@ -144,9 +137,8 @@ def find_column_codes(recode: Recode, codecs: Sequence[Codec]) -> dict[str, NDAr
     for codec in codecs:
         if isinstance(codec, SplitCodec) and codec.attribute in recode:
             recoded = recode[codec.attribute]
-            links = zip(
-                recoded.coarse[recoded.kept].tolist(), (-1 - codec.code_alone[recoded.kept]).tolist(), strict=True
-            )
+            alone = -1 - codec.code_alone[recoded.kept]
+            links = zip(recoded.coarse[recoded.kept].tolist(), alone.tolist(), strict=True)
             codes = np.zeros(recoded.size, dtype=np.int64)
             for number, joined in enumerate(nx.connected_components(nx.Graph(links))):
                 codes[[code for code in joined if code >= 0]] = number
@@ -329,7 +321,6 @@ def make_data_uri(svg: str) -> str:
 def _draw_line(
     pair: RelatedPair, angles: dict[str, float], middle: tuple[float, float], radius: float, strongest: float
 ) -> str:
-    """Return the line of a pair, a curve bent towards the middle."""
     (x1, y1), (x2, y2) = (_compute_place(angles[name], middle, radius) for name in pair.columns)
     bend = 0.35
     x, y = (m + bend * ((a + b) / 2 - m) for m, a, b in zip(middle, (x1, y1), (x2, y2), strict=True))
@@ -345,7 +336,6 @@ def _draw_line(
 
 
 def _draw_label(name: str, angle: float, middle: tuple[float, float], radius: float, *, level: bool) -> str:
-    """Return a dot and the column's name."""
     x, y = _compute_place(angle, middle, radius)
     tx, ty = _compute_place(angle, middle, radius + (14 if level else 9))
     across = round(math.cos(angle), 6)

@@ -107,6 +107,10 @@ class _DatabaseReader(Reader):
             cursor.execute(sql)
             return cursor.fetch_arrow_table()
 
+    def _run(self, sql: str) -> None:
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(sql)
+
     def close(self) -> None:
         """End the transaction and the connection."""
         self._connection.close()
@@ -124,10 +128,10 @@ class PostgresReader(_DatabaseReader):
         try:
             with translate_errors(url):
                 for statement in _BEGIN:
-                    with closing(self._connection.cursor()) as cursor:
-                        cursor.execute(statement)
+                    self._run(statement)
                 if url.query is not None:
-                    self._prepare(get_query(url))
+                    with closing(self._connection.cursor()) as cursor:
+                        cursor.adbc_execute_schema(get_query(url))  # parsed, not run
                 stored = self._fetch(build_select("*", f"{name_rows(url)} LIMIT 0")).schema
                 texts = self._find_texts(stored)
         except BaseException:
@@ -138,16 +142,8 @@ class PostgresReader(_DatabaseReader):
         self._money = {f.name for f in stored if _name_type(f) == "money"}
         self._moments = {f.name for f in self.schema if is_moment(f.type)}
 
-    def _prepare(self, sql: str) -> None:
-        """Let the server parse one statement without running it."""
-        with closing(self._connection.cursor()) as cursor:
-            cursor.adbc_execute_schema(sql)
-
     def _find_texts(self, stored: pa.Schema) -> frozenset[str]:
-        """Return the columns to read as text: enumerations, identifiers and text types of extensions.
-
-        Also ``char(n)`` columns: as text they lose their meaningless padding.
-        """
+        """Return the columns to read as text, such as enumerations; padded ``char(n)`` columns lose their padding."""
         sql = "SELECT typname::text, oid::text FROM pg_type WHERE typcategory IN ('E', 'S') OR typname = 'uuid'"
         names = self._fetch(sql)
         wanted = {*names.column(0).to_pylist(), *(f"unnamed<oid:{oid}>" for oid in names.column(1).to_pylist())}
@@ -165,14 +161,10 @@ class PostgresReader(_DatabaseReader):
             return f"{quoted}::numeric AS {quoted}"  # the driver would return integers of cents
         if name not in self._moments:
             return quoted
-        return f"CASE WHEN isfinite({quoted}) THEN {self._limit(quoted, name)} END AS {quoted}"
-
-    def _limit(self, quoted: str, name: str) -> str:
-        """Return the SQL of a moment clipped to Arrow's range; the driver would wrap the last moments around."""
-        type_ = self.schema.field(name).type
-        if not pa.types.is_timestamp(type_):
-            return quoted
-        return f"LEAST({quoted}, '{_LAST_MOMENT}'::{'timestamp' if type_.tz is None else 'timestamptz'})"
+        type_, limited = self.schema.field(name).type, quoted
+        if pa.types.is_timestamp(type_):  # the driver would wrap moments beyond Arrow's range around
+            limited = f"LEAST({quoted}, '{_LAST_MOMENT}'::{'timestamp' if type_.tz is None else 'timestamptz'})"
+        return f"CASE WHEN isfinite({quoted}) THEN {limited} END AS {quoted}"
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the server's order."""
@@ -256,10 +248,6 @@ class SqliteReader(_DatabaseReader):
             cursor.execute(alone)
             return [column[0] for column in cursor.description or ()]
 
-    def _run(self, sql: str) -> None:
-        with closing(self._connection.cursor()) as cursor:
-            cursor.execute(sql)
-
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the order of the table."""
         types, quoted = [self.schema.field(name).type for name in columns], self._quote(columns)
@@ -278,7 +266,6 @@ class SqliteReader(_DatabaseReader):
                 self._count_repairs(columns, cells, note)
 
     def _quote(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns' names in the view, quoted."""
         return [quote_name(self._in_view[self.schema.get_field_index(name)]) for name in columns]
 
     def _count_repairs(self, columns: Sequence[str], cells: Sequence[str], note: Note) -> None:
@@ -315,9 +302,6 @@ class DuckdbReader(_DatabaseReader):
         self._signed = {field.name: signed for field, signed in zip(stored, large, strict=True) if signed is not None}
         self.schema = pa.schema([(f.name, _WIDE if f.name in self._signed else get_value_type(f.type)) for f in stored])
 
-    def _open(self, sql: str, batch_rows: int) -> pa.RecordBatchReader:
-        return self._connection.sql(sql).to_arrow_reader(batch_rows)
-
     def _select(self, name: str) -> str:
         """Return the SQL of a column, with null for infinite days and moments."""
         quoted = quote_name(name)
@@ -331,7 +315,8 @@ class DuckdbReader(_DatabaseReader):
         """Yield the rows in the order of the table."""
         with translate_errors(self._url):
             wanted = [self._select(name) for name in columns]
-            for batch in self._open(build_select(wanted, name_rows(self._url)), batch_rows):
+            rows = self._connection.sql(build_select(wanted, name_rows(self._url)))
+            for batch in rows.to_arrow_reader(batch_rows):
                 arrays = [self._convert(name, array) for name, array in zip(columns, batch.columns, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
 

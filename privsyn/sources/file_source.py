@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.columns import CategoricalColumn, Column, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import CategoricalColumn, IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.unicode import adopt_names
@@ -98,7 +98,9 @@ class FileSource(Source):
         layout = read_layout(path, spec.columns, spec.csv)
         if layout.format == "parquet" and spec.csv != CsvOptions():
             raise RequestError("describes CSV files, but the table is Parquet", "Take it out", "csv")
-        layout = _adopt_names_of(layout, spec)
+        columns, stored = adopt_names(layout.columns, spec.columns), layout.types
+        named_types = None if stored is None else {n: stored[s] for n, s in zip(columns, layout.columns, strict=True)}
+        layout = replace(layout, columns=columns, types=named_types)
         read = list_columns_to_read(layout.columns, spec, layout.files[0].name)
         types = {name: layout.type_of(name) for name in read} | _check_types(layout, read, spec)
         return cls(layout.columns, read, types, layout, spec)
@@ -113,12 +115,8 @@ class FileSource(Source):
         """The files' paths."""
         return tuple(str(file) for file in self.files)
 
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) by the root's key of the files' bytes, or of the store's digests of its objects."""
-        return store.fingerprint_of_macs([_mark(file, store) for file in self.files])
-
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the table's fingerprint; with several files, also the fingerprint of each as a table of its own."""
+        """See :class:`Source`: of the files' bytes, or of the store's digests of its objects."""
         macs = [_mark(file, store) for file in self.files]
         single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
         return (store.fingerprint_of_macs(macs), *single)
@@ -130,7 +128,7 @@ class FileSource(Source):
         """
         key = (tuple(_stamp(file) for file in self.files), self.read, self.spec.csv)
         if key not in _WHOLE:
-            _WHOLE[key] = sum(batch.num_rows for batch in self.batches())
+            _WHOLE[key] = super().check_rows()
         return _WHOLE[key]
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -200,9 +198,8 @@ def read_parquet(
             for batch in table.iter_batches(batch_size=batch_rows, row_groups=groups, columns=wanted):
                 yield with_valid_text(batch.select(wanted).rename_columns(list(read)), note)
     except _BROKEN as error:
-        damaged = RequestError(
-            f"{file} breaks off or is damaged {BY_A_VALUE}", "Write or copy the Parquet file again", "data"
-        )
+        problem = f"{file} breaks off or is damaged {BY_A_VALUE}"
+        damaged = RequestError(problem, "Write or copy the Parquet file again", "data")
         failure = (None if isinstance(file, str) else _find_store_error(file, error)) or damaged
     if failure is not None:
         raise failure
@@ -250,15 +247,6 @@ def _make_csv_error(file: File, words: str) -> RequestError:
             "csv.line_breaks",
         )
     return RequestError(f"{file} breaks off or is not a whole CSV file {BY_A_VALUE}", "Write or copy it again", "data")
-
-
-def _adopt_names_of(layout: TableLayout, spec: ReleaseSpec) -> TableLayout:
-    """Return the layout with the columns' names in the spec's spelling."""
-    columns = adopt_names(layout.columns, spec.columns)
-    types = layout.types
-    if types is not None:
-        types = {name: types[stored] for name, stored in zip(columns, layout.columns, strict=True)}
-    return replace(layout, columns=columns, types=types)
 
 
 def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> dict[str, pa.DataType]:
@@ -394,16 +382,12 @@ def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
     columns = []
     for name, texts in zip(batch.schema.names, batch.columns, strict=True):
         texts = drop_null_texts(texts, spec.nulls_of(name))
-        numeric = _holds_numbers(spec.columns[name])
+        column = spec.columns[name]
+        numeric = isinstance(column, IntegerColumn | NumberColumn) or (
+            isinstance(column, CategoricalColumn) and any(isinstance(value, float) for value in column.values)
+        )
         columns.append(parse_numbers(texts, spec.csv) if numeric and not spec.csv.plain_numbers else texts)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _holds_numbers(column: Column) -> bool:
-    """Return whether a column holds numbers, or categories with decimals."""
-    if isinstance(column, CategoricalColumn):
-        return any(isinstance(value, float) for value in column.values)
-    return isinstance(column, IntegerColumn | NumberColumn)
 
 
 def drop_null_texts(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:

@@ -107,9 +107,8 @@ class JoinedSource(Source):
                     person = spec.get_parent_table(first)[1] if table_name == name and table.of != root else None
                     row_key = table.key if read_key else None
                     try:
-                        opened[table_name] = _open(
-                            data[table_name], table_name, key, pair_spec, open_one, row_key, person
-                        )
+                        place = data[table_name]
+                        opened[table_name] = _open(place, table_name, key, pair_spec, open_one, row_key, person)
                     except RequestError as error:
                         at = "" if error.field.endswith("data") else f".{error.field}"
                         raise error.about(f"tables.{table_name}{at}") from None
@@ -148,17 +147,12 @@ class JoinedSource(Source):
 
     @property
     def _tables(self) -> tuple[tuple[str, Source], ...]:
-        """Every table, once."""
         return (self.above, self.below, *(source.below for source in self.joined.values()))
 
     @property
     def further_tables(self) -> Mapping[str, Source]:
         """Further table -> its rows, joined with the table above."""
         return self.joined
-
-    def get_rows(self, name: str) -> Source:
-        """Return a further table without its join."""
-        return self.joined[name].below[1]
 
     def join_every_row(self, name: str) -> JoinedSource:
         """Return a further table joined with every row of the table above, not with one of each person.
@@ -178,16 +172,11 @@ class JoinedSource(Source):
         """The places of all tables."""
         return tuple(name for _, source in self._tables for name in source.names)
 
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) of all tables' content, by the private root's key."""
-        return self.fingerprints(store)[0]
-
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the fingerprint of all tables, then of each table and its files as tables of their own."""
         by_table = [source.fingerprints(store) for _, source in self._tables]
-        all_ = store.fingerprint_of_table(
-            f"{name}\0".encode() for name in ("above and below", *(f[0] for f in by_table))
-        )
+        names = ("above and below", *(f[0] for f in by_table))
+        all_ = store.fingerprint_of_table(f"{name}\0".encode() for name in names)
         return (all_, *(fingerprint for of_table in by_table for fingerprint in of_table))
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
@@ -266,7 +255,7 @@ class JoinedSource(Source):
         batches = list(source.batches())
         keys = [to_keys(batch.column(self.key), pa.string()) for batch in batches]
         if sum(len(part) - part.null_count for part in keys) == 0:
-            raise _refuse(name, f"has no row with a `{self.key}`", "Name the whole table")
+            raise RequestError(f"{name} has no row with a `{self.key}` {PRIVATE}", "Name the whole table", "tables")
         codes = pa.chunked_array(keys).dictionary_encode().combine_chunks()
         hashes = np.concatenate([self.order.hash_rows(batch) for batch in batches])
         known, table = np.flatnonzero(codes.is_valid()), pa.Table.from_batches(batches)
@@ -287,9 +276,8 @@ class JoinedSource(Source):
             return np.empty(0, np.int64), 0
         keys: list[list[pa.Array]] = [[pa.array([], pa.string())], [pa.array([], pa.string())]]
         hashes = [np.empty(0, np.uint64)]
-        rows = RowsOfPersons(
-            lambda: self.below[1]._stream(choose_batch_rows(len(self.read)), ignore_repairs), self.order
-        )
+        size = choose_batch_rows(len(self.read))
+        rows = RowsOfPersons(lambda: self.below[1]._stream(size, ignore_repairs), self.order)
         for batch in rows():
             for parts, name in zip(keys, (self.key, self.row_key), strict=True):
                 parts.append(to_keys(batch.column(name), pa.string()))
@@ -318,37 +306,39 @@ class JoinedSource(Source):
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedSource(Source):
-    """The rows of a table without an order, each at the same ``place``, a column that is in no table."""
+class DerivedSource(Source):
+    """A table made from the rows of another one, at that table's places."""
 
     rows: Source
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The places of the other table."""
+        return self.rows.names
+
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """Return the fingerprints of the other table and of its files."""
+        return self.rows.fingerprints(store)
+
+    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
+        """Return the place of the other table with the version that is read."""
+        return self.rows.pin(place)
+
+    def close(self) -> None:
+        """Close what is held open between passes."""
+        self.rows.close()
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedSource(DerivedSource):
+    """The rows of a table without an order, each at the same ``place``, a column that is in no table."""
+
     place: str
 
     @classmethod
     def of(cls, rows: Source, place: str) -> PlacedSource:
         """Return the rows with the column ``place``."""
         return cls((*rows.columns, place), (*rows.read, place), {**rows.types, place: pa.int64()}, rows, place)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The place of the table."""
-        return self.rows.names
-
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) of the table's content, by the private root's key."""
-        return self.rows.fingerprint(store)
-
-    def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the fingerprints of the table and of its files."""
-        return self.rows.fingerprints(store)
-
-    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
-        """Return the place of the table with the version that is read."""
-        return self.rows.pin(place)
-
-    def close(self) -> None:
-        """Close what is held open between passes."""
-        self.rows.close()
 
     def check_rows(self) -> int:
         """Read every row once; see :class:`Source`."""
@@ -360,7 +350,7 @@ class PlacedSource(Source):
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnSource(Source):
+class DrawnSource(DerivedSource):
     """One row of each person in a table of rows, with the person's columns beside it.
 
     ``rows``: all rows, joined with those above; ``row_key``: the key of a row; ``every``: draw every row of a person.
@@ -373,30 +363,8 @@ class DrawnSource(Source):
     @classmethod
     def of(cls, rows: JoinedSource, row_key: str) -> DrawnSource:
         """Return the drawn rows among those that have a key."""
-        return cls(
-            rows.columns,
-            (*rows.read, row_key),
-            {**rows.types, row_key: None},
-            replace(rows, all_persons=False),
-            row_key,
-        )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The places of both tables."""
-        return self.rows.names
-
-    def fingerprint(self, store: Store) -> str:
-        """Return the HMAC (hex) of both tables' content, by the private root's key."""
-        return self.rows.fingerprint(store)
-
-    def close(self) -> None:
-        """Close what is held open between passes."""
-        self.rows.close()
-
-    def check_rows(self) -> int:
-        """Read every row once; see :class:`Source`."""
-        return sum(batch.num_rows for batch in self.batches())
+        read, types = (*rows.read, row_key), {**rows.types, row_key: None}
+        return cls(rows.columns, read, types, replace(rows, all_persons=False), row_key)
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the drawn rows: the first in order of each person, by the row's key and all other columns.
@@ -418,7 +386,6 @@ class DrawnSource(Source):
         return table.combine_chunks().set_column(place, self.row_key, _name_both(person, key)), key
 
     def _draw(self) -> NDArray[np.int64]:
-        """Return the places of the drawn rows."""
         persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
         hashes, order = [np.empty(0, np.uint64)], self.rows.order
         rows = RowsOfPersons(lambda: self.rows._join(choose_batch_rows(len(self.rows.read)), ignore_repairs), order)
@@ -445,7 +412,9 @@ class _Keys:
     def _hash(texts: pa.Array) -> pd.Index[Any]:
         import pandas as pd  # here: it loads slowly
 
-        return pd.Index(_hash_texts(texts))
+        from privsyn.tasks.kernels.small_kernels import hash_texts  # here: compiled code loads slowly
+
+        return pd.Index(hash_texts(texts.fill_null("")))  # null hashes as the empty text
 
     def find(self, texts: pa.Array) -> pa.Array:
         """Return the place of each text among the keys, shape (rows,); null for an unknown text."""
@@ -464,13 +433,6 @@ def _read_simply(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:
     """Return one text for a person and a key, null if either is; the length makes the text unique for each pair."""
     return pc.binary_join_element_wise(pc.cast(pc.utf8_length(person), pa.string()), person, key, " ")
-
-
-def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return the hash of each text; null hashes as the empty text."""
-    from privsyn.tasks.kernels.small_kernels import hash_texts  # here: compiled code loads slowly
-
-    return hash_texts(texts.fill_null(""))
 
 
 def _open(
@@ -495,15 +457,10 @@ def _open(
 
     if row_key is not None:
         columns[row_key] = CategoricalColumn(kind="categorical", values=("-",))
-    alone = spec.with_columns(columns, Unit(person_id=key, max_records=1)).model_copy(
-        update={"tables": {}, "order": None}
-    )
+    alone = spec.with_columns(columns, Unit(person_id=key, max_records=1))
+    alone = alone.model_copy(update={"tables": {}, "order": None})
     if person is not None and person not in columns:
         named = {**columns, person: CategoricalColumn(kind="categorical", values=("-",))}
         with suppress(RequestError):
             return open_columns(named)
     return open_columns(columns)
-
-
-def _refuse(name: str, problem: str, cure: str) -> RequestError:
-    return RequestError(f"{name} {problem} {PRIVATE}", cure, "tables")

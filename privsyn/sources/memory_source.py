@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -109,19 +109,11 @@ def _read_cell(cell: object) -> Cell:
         return _OTHER
 
 
-def _read_null(cell: Any) -> Cell:
-    return _NULL
-
-
 def _read_text(cell: Any) -> Cell:
     text = str.__str__(cell)
     if not text.isascii():
         text.encode()  # raises for a lone surrogate
     return TEXT, text
-
-
-def _read_truth(cell: Any) -> Cell:
-    return TRUTH, bool(cell)
 
 
 def _read_whole(cell: Any) -> Cell:
@@ -134,11 +126,6 @@ def _read_whole(cell: Any) -> Cell:
 def _read_float(cell: Any) -> Cell:
     number = float(cell)
     return _NULL if number != number else (NUMBER, number)
-
-
-def _read_short_float(cell: Any) -> Cell:
-    """Read a float of 16 or 32 bits as its shortest decimal."""
-    return _read_float(str(cell))
 
 
 def _read_decimal(cell: Decimal) -> Cell:
@@ -155,20 +142,12 @@ def _read_decimal(cell: Decimal) -> Cell:
     return (NUMBER, number) if Decimal(repr(number)) == cell else (TEXT, format(cell, "f").rstrip("0"))
 
 
-def _read_day(cell: dt.date) -> Cell:
-    return DAY, cell.toordinal() - _EPOCH.toordinal()
-
-
 def _read_moment(cell: dt.datetime) -> Cell:
     offset = cell.utcoffset()
     if isinstance(cell, pd.Timestamp):
         return MOMENT if offset is None else ZONED, _count_microseconds(cell.to_datetime64())
     microseconds = (cell.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
     return (MOMENT, microseconds) if offset is None else (ZONED, microseconds - offset // _MICROSECOND)
-
-
-def _read_numpy_moment(cell: np.datetime64) -> Cell:
-    return _NULL if np.isnat(cell) else (MOMENT, _count_microseconds(cell))
 
 
 def _count_microseconds(cell: np.datetime64) -> int:
@@ -184,33 +163,25 @@ def _count_microseconds(cell: np.datetime64) -> int:
     return min(max(microseconds, -_MOST_TICKS), _MOST_TICKS)
 
 
-def _read_numpy_duration(cell: np.timedelta64) -> Cell:
-    return _NULL if np.isnat(cell) else _OTHER
-
-
-def _read_time(cell: dt.time) -> Cell:
-    return TIME, ((cell.hour * 60 + cell.minute) * 60 + cell.second) * 10**6 + cell.microsecond
-
-
 _BASES: tuple[tuple[type, Callable[[Any], Cell]], ...] = (
-    (type(None), _read_null),
-    (type(pd.NA), _read_null),
-    (type(pd.NaT), _read_null),
+    (type(None), lambda cell: _NULL),
+    (type(pd.NA), lambda cell: _NULL),
+    (type(pd.NaT), lambda cell: _NULL),
     (str, _read_text),
-    (bool, _read_truth),
-    (np.bool_, _read_truth),
+    (bool, lambda cell: (TRUTH, bool(cell))),
+    (np.bool_, lambda cell: (TRUTH, bool(cell))),
     (int, _read_whole),
-    (np.timedelta64, _read_numpy_duration),  # a subclass of NumPy's integers
+    (np.timedelta64, lambda cell: _NULL if np.isnat(cell) else _OTHER),  # a subclass of NumPy's integers
     (np.integer, _read_whole),
     (float, _read_float),
-    (np.float16, _read_short_float),
-    (np.float32, _read_short_float),
+    (np.float16, lambda cell: _read_float(str(cell))),  # its shortest decimal
+    (np.float32, lambda cell: _read_float(str(cell))),
     (np.floating, _read_float),
     (Decimal, _read_decimal),
     (dt.datetime, _read_moment),
-    (dt.date, _read_day),
-    (dt.time, _read_time),
-    (np.datetime64, _read_numpy_moment),
+    (dt.date, lambda cell: (DAY, cell.toordinal() - _EPOCH.toordinal())),
+    (dt.time, lambda cell: (TIME, ((cell.hour * 60 + cell.minute) * 60 + cell.second) * 10**6 + cell.microsecond)),
+    (np.datetime64, lambda cell: _NULL if np.isnat(cell) else (MOMENT, _count_microseconds(cell))),
     (uuid.UUID, lambda cell: (TEXT, str(cell))),
 )
 """Classes of objects that a column can hold, and their readers; a subclass stands before its base."""
@@ -243,7 +214,8 @@ class MemorySource(Source):
         columns = adopt_names(names, spec.columns)
         read, stored = list_columns_to_read(columns, spec, WHERE), dict(zip(columns, names, strict=True))
         if isinstance(data, pd.DataFrame):
-            table, of_objects = _list_pandas_columns(data, [stored[name] for name in read]), OBJECTS
+            wanted = [stored[name] for name in read]
+            table, of_objects = pa.table({n: _convert_pandas_column(n, data[n]) for n in wanted}), OBJECTS
         else:
             table, of_objects = _read_arrow_table(data).select([stored[name] for name in read]), None
         table = table.rename_columns(list(read))
@@ -257,20 +229,15 @@ class MemorySource(Source):
         """A description for the private run note: a table in memory has no path."""
         return ("a table in memory",)
 
-    def fingerprint(self, store: Store) -> str:
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the HMAC (hex) of the columns that are read, by the private root's key.
 
         Equal values of equal types have the same fingerprint in any memory layout; no file has it.  Objects all of one
         type count as a column of this type.
         """
         narrow = replace(self, table=_narrow_objects(self.table))
-        return store.fingerprint_of_table(
-            iterate_canonical_bytes(narrow.table.schema, narrow._stream(FINGERPRINT_ROWS, ignore_repairs))
-        )
-
-    def check_rows(self) -> int:
-        """Read every row once and keep none; see :class:`Source`."""
-        return sum(batch.num_rows for batch in self.batches())
+        batches = narrow._stream(FINGERPRINT_ROWS, ignore_repairs)
+        return (store.fingerprint_of_table(iterate_canonical_bytes(narrow.table.schema, batches)),)
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield checked batches of ``batch_rows`` rows (the last: the rest), without dictionaries and views."""
@@ -350,10 +317,6 @@ def _export_table(data: Any, export: Any) -> Any:
     )
 
 
-def _list_pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
-    return pa.table({name: _convert_pandas_column(name, frame[name]) for name in read})
-
-
 def _convert_pandas_column(name: str, column: pd.Series) -> Any:
     """Return the column in Arrow.  Raises RequestError for a type that Arrow lacks."""
     if isinstance(column.dtype, pd.CategoricalDtype) and _is_stored_as_objects(column):
@@ -394,10 +357,7 @@ def _get_declared_type(column: pd.Series) -> pa.DataType | None:
 
 
 def _to_one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
-    """Return the column as one valid array without a dictionary or views, null for text that is not UTF-8.
-
-    Raises RequestError if its buffers are not valid.
-    """
+    """Return the column as one valid array without a dictionary or views, null for text that is not UTF-8."""
     with suppress(pa.ArrowException, IndexError, ValueError):
         chunks = []
         for chunk in column.chunks:
@@ -419,9 +379,8 @@ def _narrow_objects(table: pa.Table) -> pa.Table:
             type_ = types.pop() if types else pa.null()
             rows, parts = zip(*split_union(array), strict=True)
             cells = pa.concat_arrays([pa.nulls(len(p), type_) if pa.types.is_null(p.type) else p for p in parts])
-            table = table.set_column(
-                place, table.schema.names[place], cells.take(pa.array(np.argsort(np.concatenate(rows))))
-            )
+            in_order = cells.take(pa.array(np.argsort(np.concatenate(rows))))
+            table = table.set_column(place, table.schema.names[place], in_order)
     return table
 
 

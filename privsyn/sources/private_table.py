@@ -77,16 +77,16 @@ class Source(ABC):
     def names(self) -> tuple[str, ...]:
         """The table's places, for the private run note."""
 
-    @abstractmethod
     def fingerprint(self, store: Store) -> str:
         """Return the HMAC (hex) of the table's content by the private root's key.
 
         It reads the table again, unless every pass over the rows is compared with the first.
         """
+        return self.fingerprints(store)[0]
 
+    @abstractmethod
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the table's fingerprint; with several files, also the fingerprint of each as a table of its own."""
-        return (self.fingerprint(store),)
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
         """Return ``place`` with the version that is read, for each table; unchanged for a table without versions."""
@@ -100,12 +100,12 @@ class Source(ABC):
     def close(self) -> None:  # noqa: B027 - most sources hold nothing open
         """Close what is held open between passes; a later pass opens it again."""
 
-    @abstractmethod
     def check_rows(self) -> int:
         """Read every row once, keep none, and return their number (private).  Raises RequestError like :meth:`batches`.
 
         A table that cannot be read to its end is thus refused before its release reserves anything.
         """
+        return sum(batch.num_rows for batch in self.batches())
 
     def batches(self, repairs: Repairs | None = None, *, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
@@ -164,8 +164,9 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
     """Raise RequestError for the first column of ``read`` whose type cannot be encoded, or whose zone is unknown."""
     for name in read:
         column = spec.columns[name]
-        if isinstance(column, Zoned) and column.zone is None and _get_zone(types[name]) is not None:
-            zone = str(_get_zone(types[name]))[:60]
+        stored_zone = getattr(get_value_type(types[name]), "tz", None)
+        if isinstance(column, Zoned) and column.zone is None and stored_zone is not None:
+            zone = str(stored_zone)[:60]
             raise RequestError(
                 f"its moments in {where} have a time zone ({zone}), and the spec does not say which clock time to read",
                 f"Write `zone: {zone}`, or another zone",
@@ -200,37 +201,25 @@ def _check_moment_type(name: str, column: Written | TimeColumn, type_: Any, wher
 
 def _describe_type(type_: Any) -> str:
     """Return the name of a type; for a type that only its database knows, the database's name."""
-    if pa.types.is_dictionary(type_):
-        return _describe_type(type_.value_type)
+    type_ = get_value_type(type_)
     own = getattr(type_, "type_name", None) or getattr(type_, "extension_name", "").removeprefix("arrow.")
     return str(own or type_)[:60]
 
 
-def _get_zone(type_: Any) -> str | None:
-    """Return the time zone of a stored type, if any."""
-    if pa.types.is_dictionary(type_):
-        return _get_zone(type_.value_type)
-    return type_.tz if pa.types.is_timestamp(type_) else None
-
-
 def is_readable(type_: Any) -> bool:
     """Return whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times."""
-    if pa.types.is_dictionary(type_):
-        return is_readable(type_.value_type)
     tests = (
+        is_text,
         pa.types.is_integer,
         pa.types.is_floating,
         pa.types.is_decimal,
         pa.types.is_boolean,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
         pa.types.is_date,
         pa.types.is_timestamp,
         pa.types.is_time,
         pa.types.is_null,
     )
-    return any(test(type_) for test in tests)
+    return any(test(get_value_type(type_)) for test in tests)
 
 
 def replace_views(array: pa.Array) -> pa.Array:
@@ -273,7 +262,7 @@ def _drop_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
         type_ = type_.value_type
         cells = pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary)).dictionary_decode()
     cells = _as_bytes(cells)
-    bad = [cell is not None and not _is_utf8(cell) for cell in cells.to_pylist()]
+    bad = [cell is not None and cell.decode(errors="ignore").encode() != cell for cell in cells.to_pylist()]
     text = pc.if_else(pa.array(bad, pa.bool_()), pa.scalar(None, cells.type), cells).view(pa.large_string())
     return text.cast(pa.string()) if pa.types.is_string(type_) else text, sum(bad)
 
@@ -283,14 +272,6 @@ def _as_bytes(array: pa.Array) -> pa.Array:
     array = array.cast(pa.large_binary())
     array.validate(full=True)
     return array
-
-
-def _is_utf8(cell: bytes) -> bool:
-    try:
-        cell.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def is_text(type_: pa.DataType) -> bool:

@@ -133,10 +133,7 @@ class _Cells:
 
 
 def _lay_out_rows(columns: Sequence[pa.Array]) -> tuple[list[int], memoryview]:
-    """Return the offsets of the rows' bytes, ending with the total, and the bytes of all rows.
-
-    A row has a fixed number of bytes for each cell, then the texts in the order of their columns.
-    """
+    """Return the offsets of the rows, and their bytes: a fixed number for each cell, then the texts."""
     rows = len(columns[0])
     cells, texts = np.empty((rows, len(columns)), _CELL), []
     for number, column in enumerate(columns):
@@ -253,17 +250,12 @@ def compute_rows_fingerprint(
 def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
     """Return the fingerprint of the lines of text files, stripped of spaces, without empty lines."""
     digest = RowDigest(_KEY)
-    for lines in _iterate_lines(files):
-        digest.add(pa.RecordBatch.from_arrays([pa.array(lines, _STRING)], names=["line"]))
-    return digest.rows, digest.content
-
-
-def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[str]]:
     for file in files:
         with file.open(encoding="utf-8-sig", errors="replace") as stream:
-            while lines := stream.readlines(size):
-                if stripped := [line.strip() for line in lines if line.strip()]:
-                    yield stripped
+            while lines := stream.readlines(1 << 24):
+                stripped = [line.strip() for line in lines if line.strip()]
+                digest.add(pa.RecordBatch.from_arrays([pa.array(stripped, _STRING)], names=["line"]))
+    return digest.rows, digest.content
 
 
 def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:
@@ -320,10 +312,7 @@ def _format_number(value: Decimal) -> str:
 
 
 def _format_moment(text: str, *, compact: bool) -> str | None:
-    """Return a date, moment or time of day in any common spelling; None for other text.
-
-    Day, month and the year's last two digits are sorted, since spellings differ in their order.
-    """
+    """Return a date, moment or time of day in any common spelling, its parts sorted; None for other text."""
     match = _MOMENT.fullmatch(text) or (_COMPACT.fullmatch(text) if compact else None)
     if match is None:
         clock = _TIME_OF_DAY.fullmatch(text)
@@ -335,8 +324,10 @@ def _format_moment(text: str, *, compact: bool) -> str | None:
     year, month, day = (int(number or 0) for number in numbers)
     seconds = _count_seconds(parts)
     if parts["zone_hour"] and year > 31:  # convert to UTC, possibly another day
+        away = dt.timedelta(hours=int(parts["zone_hour"] or 0), minutes=int(parts["zone_minute"] or 0))
+        away = -away if parts["sign"] == "-" else away
         try:
-            moment = dt.datetime(year, month, day) + dt.timedelta(seconds=seconds) - _read_zone(parts)
+            moment = dt.datetime(year, month, day) + dt.timedelta(seconds=seconds) - away
         except (ValueError, OverflowError):
             return None
         year, month, day = moment.year, moment.month, moment.day
@@ -350,13 +341,7 @@ def _read_part(text: str) -> int | None:
 
 
 def _count_seconds(parts: dict[str, str | None]) -> int:
-    """Return the seconds since midnight."""
     hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second_of"))
     if parts["half"]:
         hour = hour % 12 + (12 if parts["half"] == "p" else 0)
     return 3600 * hour + 60 * minute + second
-
-
-def _read_zone(parts: dict[str, str | None]) -> dt.timedelta:
-    away = dt.timedelta(hours=int(parts["zone_hour"] or 0), minutes=int(parts["zone_minute"] or 0))
-    return -away if parts["sign"] == "-" else away

@@ -97,10 +97,7 @@ def name_place(place: str | Path) -> str:
 
 @dataclass
 class _Snapshot:
-    """The open reader, and the digest of the first whole pass.
-
-    ``key``: the key of the digests; random until a fingerprint is asked for, which needs the private root's key.
-    """
+    """The open reader, the digest of the first whole pass, and its key, random until a fingerprint is asked for."""
 
     reader: Reader | None = None
     first: RowDigest | None = None
@@ -160,14 +157,14 @@ class StreamSource(Source):
         """Return the place with the version that is read."""
         return self.place
 
-    def fingerprint(self, store: Store) -> str:
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the HMAC (hex), by the private root's key, of the rows of the columns that are read.
 
         Every pass is checked against these rows.  Equal rows have the same fingerprint in any order and any database.
         Without the key, nobody can choose rows so that two tables share one (privsyn/sources/row_digest.py).
         """
         digest = self._measure_by(store.derive_key("rows of a table"))
-        return store.fingerprint_of_table(digest.iterate_bytes(self.read))
+        return (store.fingerprint_of_table(digest.iterate_bytes(self.read)),)
 
     def check_rows(self) -> int:
         """Read every row once, unless a pass did, and keep none; see :class:`Source`."""

@@ -19,12 +19,7 @@ import pyarrow.parquet as pq
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.public_counts import Prior, PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.released_files import (
-    CUTS_FILE,
-    check_released_file,
-    read_manifest_if_readable,
-    read_public_spec,
-)
+from privsyn.storage.released_files import CUTS_FILE, check_released_file, read_manifest_if_readable, read_public_spec
 from privsyn.storage.table_files import is_parquet, refuse_url
 
 MAX_BYTES = 4 << 30
@@ -64,9 +59,8 @@ def read_listed_file(path: Path, private: Sequence[str], field: str) -> ListedFi
         content = path.read_bytes()
     except (OSError, ValueError):
         raise RequestError(f"{path.name} cannot be read", "Name a file that can be read", field) from None
-    return ListedFile(
-        path, content, PublicFile(field=field, path=str(path), sha256=hashlib.sha256(content).hexdigest())
-    )
+    sha256 = hashlib.sha256(content).hexdigest()
+    return ListedFile(path, content, PublicFile(field=field, path=str(path), sha256=sha256))
 
 
 def read_records(file: ListedFile, names: Iterable[str], field: str) -> list[dict[str, Any]]:
@@ -231,10 +225,8 @@ def open_earlier_release(folder: Path, field: str) -> EarlierRelease:
     spec = read_public_spec(manifest, field)
     names = (CUTS_FILE, *(CUTS_FILE.replace("/", f"/{table}/") for table in spec.further_tables))
     paths = [check_released_file(folder, manifest, name, field) for name in names if name in manifest.files]
-    listed = tuple(
-        PublicFile(field=field, path=str(path), sha256=compute_sha256(path))
-        for path in (folder / "manifest.json", *paths)
-    )
+    files = (folder / "manifest.json", *paths)
+    listed = tuple(PublicFile(field=field, path=str(file), sha256=compute_sha256(file)) for file in files)
     return EarlierRelease(manifest.run, spec, tuple(_read_cuts(path, field) for path in paths), listed)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -42,8 +43,10 @@ class Records:
     def save(self, name: str, content: dict[str, Any]) -> None:
         """Write the record whole or not at all, unless the same record exists."""
         path = self._locate_record(name)
-        if not _exists(path, content):
-            write_json(path, content)
+        with suppress(OSError, ValueError):
+            if path.read_text(encoding="utf-8") == _format_json(content):
+                return
+        write_json(path, content)
 
     def load(self, name: str) -> dict[str, Any] | None:
         """Return the record, or None.  Raises PrivsynError if it is not a whole JSON object."""
@@ -137,14 +140,6 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def _format_json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
-
-
-def _exists(path: Path, content: dict[str, Any]) -> bool:
-    """Return whether the file exists with exactly this content, as :func:`write_json` leaves it."""
-    try:
-        return path.read_text(encoding="utf-8") == _format_json(content)
-    except (OSError, ValueError):
-        return False
 
 
 def read_note(note: Path) -> dict[str, Any]:

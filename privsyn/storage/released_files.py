@@ -110,12 +110,10 @@ def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
     ``synthesis.kappa``, an option before version 0.3.0, is left out: rows made with it cannot be made again.
     """
     content = {**manifest.spec, **hide_places(manifest.spec.get("tables"))}
-    if isinstance(content.get("prior"), dict):  # a received folder must not choose a local file
-        content["prior"] = {name: v for name, v in content["prior"].items() if name not in ("table", "release")}
-    if isinstance(content.get("cells"), dict):
-        content["cells"] = {name: v for name, v in content["cells"].items() if name != "release"}
-    if isinstance(content.get("synthesis"), dict):
-        content["synthesis"] = {name: value for name, value in content["synthesis"].items() if name != "kappa"}
+    # a received folder must not choose a local file
+    for part, left_out in (("prior", ("table", "release")), ("cells", ("release",)), ("synthesis", ("kappa",))):
+        if isinstance(content.get(part), dict):
+            content[part] = {name: value for name, value in content[part].items() if name not in left_out}
     try:
         return ReleaseSpec.model_validate(content)
     except ValidationError:

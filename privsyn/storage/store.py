@@ -66,10 +66,17 @@ class TableSeals:
 
     def mac(self, path: Path) -> str:
         """Return the HMAC-SHA256 (hex) of one file's content."""
-        digest = hmac.new(self._key, b"artifact", hashlib.sha256)
         with translate_os_errors(path), path.open("rb") as file:
-            while block := file.read(_BUFFER):
-                digest.update(block)
+            return self.mac_stream(iter(lambda: file.read(_BUFFER), b""))
+
+    def mac_stream(self, blocks: Iterable[bytes]) -> str:
+        """Return the HMAC-SHA256 (hex) of a file's content in blocks, equal to :meth:`mac`."""
+        return self._compute_hmac(b"artifact", blocks)
+
+    def _compute_hmac(self, label: bytes, blocks: Iterable[bytes] = ()) -> str:
+        digest = hmac.new(self._key, label, hashlib.sha256)
+        for block in blocks:
+            digest.update(block)
         return digest.hexdigest()
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
@@ -98,11 +105,10 @@ class TableSeals:
         if not path.is_dir():
             return mac(path)
         parts = "\0".join(f"{file.name}\0{mac(file)}" for file in list_part_files(path))
-        return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
+        return self._compute_hmac(f"parts\0{parts}".encode())
 
     def _sign(self, name: str, step: str, zone: Zone, key: str, mac: str) -> str:
-        label = "\0".join(("reference", zone, name, step, key, mac))
-        return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
+        return self._compute_hmac("\0".join(("reference", zone, name, step, key, mac)).encode())
 
     def _recall_mac(self, path: Path) -> str:
         """Return the file's HMAC, from memory if the file is unchanged."""
@@ -152,25 +158,14 @@ class Store(TableSeals):
 
     def fingerprint_of_macs(self, macs: Iterable[str]) -> str:
         """Return the fingerprint from each file's :meth:`mac`."""
-        contents = sorted(macs)
-        return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
+        return self._compute_hmac("\0".join(("fingerprint", *sorted(macs))).encode())
 
     def fingerprint_of_table(self, content: Iterable[bytes]) -> str:
         """Return the HMAC-SHA256 (hex) of a table in memory from blocks of its canonical bytes.
 
         It differs from every file's: a file and a table in memory are different sources.
         """
-        digest = hmac.new(self._key, b"table in memory\0", hashlib.sha256)
-        for block in content:
-            digest.update(block)
-        return digest.hexdigest()
-
-    def mac_stream(self, blocks: Iterable[bytes]) -> str:
-        """Return the HMAC-SHA256 (hex) of a file's content in blocks, equal to :meth:`mac`."""
-        digest = hmac.new(self._key, b"artifact", hashlib.sha256)
-        for block in blocks:
-            digest.update(block)
-        return digest.hexdigest()
+        return self._compute_hmac(b"table in memory\0", content)
 
     @property
     def row_key(self) -> bytes:
@@ -179,7 +174,7 @@ class Store(TableSeals):
 
     def mark(self, *parts: str) -> str:
         """Return the HMAC-SHA256 (hex) of the texts under the private root's key; it may leave that root."""
-        return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
+        return self._compute_hmac("\0".join(("mark", *parts)).encode())
 
     @property
     def identity(self) -> str:

@@ -198,6 +198,7 @@ class CsvHeader:
 def read_csv_header(file: File, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
     """Return the header of a CSV file: its first non-empty line.  Raises RequestError."""
     separator = csv_options.delimiter or detect_delimiter(file) or ","
+    quoting: dict[str, Any] = {"quotechar": csv_options.quote} if csv_options.quote else {"quoting": csv.QUOTE_NONE}
     try:
         with open_stream(file, csv_options.encoding) as stream:
             head = stream.read(_HEADER_BYTES)
@@ -214,9 +215,7 @@ def read_csv_header(file: File, csv_options: CsvOptions = _DEFAULTS) -> CsvHeade
             yield line.group().decode(errors="replace")
 
     try:
-        names = next(
-            (tuple(row) for row in csv.reader(lines(), delimiter=separator, **_detect_quoting(csv_options)) if row), ()
-        )
+        names = next((tuple(row) for row in csv.reader(lines(), delimiter=separator, **quoting) if row), ())
         if any(len(name) > _LONGEST_NAME for name in names):
             raise csv.Error("a name is too long")
     except csv.Error:
@@ -231,11 +230,6 @@ def read_csv_header(file: File, csv_options: CsvOptions = _DEFAULTS) -> CsvHeade
         cure = 'Name the mark that separates them, such as `csv: {delimiter: ";"}`'
         raise RequestError(f"{file}: the fields of the header line are not separated by {kind}", cure, "data")
     return CsvHeader(names, size)
-
-
-def _detect_quoting(csv_options: CsvOptions) -> dict[str, Any]:
-    """Return the quoting arguments for Python's csv module."""
-    return {"quotechar": csv_options.quote} if csv_options.quote else {"quoting": csv.QUOTE_NONE}
 
 
 def list_parquet_columns(file: File) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
@@ -270,13 +264,17 @@ def refuse_store_error(file: File, error: Exception) -> None:
 
 def _list_files(place: str | Path) -> tuple[File, ...]:
     if is_files_url(place):
-        files = find_store(str(place), "data").list_files(str(place), "data")
-        _refuse_other_names(files)
-        return files
+        stored = find_store(str(place), "data").list_files(str(place), "data")
+        _refuse_other_names(stored)
+        return stored
     path = Path(place)
     try:
         if path.is_dir():
-            return _list_folder_files(path)
+            files = list_folder_entries(path)
+            if not files:
+                raise RequestError(f"the folder {path} holds no table", f"Put the table there as {FORMATS}", "data")
+            _refuse_other_formats(files, path)
+            return tuple(files)
         if not path.exists():
             refuse_url(path, "data")
             another = "Check the path, or give another with " + mention("release.data")
@@ -293,14 +291,6 @@ def _list_files(place: str | Path) -> tuple[File, ...]:
 def list_folder_entries(folder: Path) -> list[Path]:
     """Return the entries of a table's folder by name, without names that start with ``.`` or ``_``."""
     return sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name)
-
-
-def _list_folder_files(folder: Path) -> tuple[Path, ...]:
-    files = list_folder_entries(folder)
-    if not files:
-        raise RequestError(f"the folder {folder} holds no table", f"Put the table there as {FORMATS}", "data")
-    _refuse_other_formats(files, folder)
-    return tuple(files)
 
 
 def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:

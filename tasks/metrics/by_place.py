@@ -12,7 +12,7 @@ code follows the challenge's published scorer there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,45 +35,21 @@ BIAS_PENALTY, ALLOWED_BIAS = 0.25, 500
 _TINY = 1e-9  # added to every count, as in the challenge: an empty pie counts as equal slices
 
 
-@dataclass(frozen=True, eq=False)
-class PieChart:
-    """Scores of all pies; P places, T times, arrays of shape (P, T) by their codes.
-
-    ``score``: mean of ``scores``, 0..1, higher is better; ``total``: their sum, 0..P T, as the challenge ranked.
-    ``scores``: 1 - (divergence + misleading + bias), at least 0.  ``divergence``: Jensen-Shannon distance to base 2 of
-    the denoised pies, 0..1.  ``misleading``: MISLEADING_PENALTY times the number of wrongly shown kinds.  ``bias``: 0
-    or BIAS_PENALTY.
-    """
-
-    score: float
-    total: float
-    scores: Floats
-    divergence: Floats
-    misleading: Floats
-    bias: Floats
-
-
-def score_pie_charts(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> PieChart:
-    """Return the pie-chart metric of three different attributes: 1 for equal tables, 0 where every pie is wrong.
+def score_pie_charts(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> Floats:
+    """Return the pie-chart metric of three different attributes, 0 (worst) to 1 (same), shape (places, times).
 
     For every place and time, the counts of the kinds are a pie.  Slices below 5 % become zero.  The penalty is a sum.
     It begins with the Jensen-Shannon distance of the pies.  Each kind that only the synthetic pie still shows adds 0.2.
     A pie whose number of rows (with small slices) is off by more than 500 adds 0.25.  A pie's score is 1 minus the
     penalty, at least 0; equal pies score 1, including empty ones.  The challenge summed the scores over places and
-    times (``total``); ``score`` is their mean, so that it does not depend on the number of pies.  Raw counts are
-    compared, so a synthetic table of another size is penalised where the pies' sizes differ.  Raises ValueError for
-    tables that cannot be compared, repeated attributes, or more than 2**31 cells.
+    times.  Raw counts are compared, so a synthetic table of another size is penalised where the pies' sizes differ.
+    Raises ValueError for tables that cannot be compared, repeated attributes, or more than 2**31 cells.
     """
     check_tables(real, synthetic)
     if len({place, time, kind}) < 3:
         raise ValueError("a pie chart needs three different attributes: place, time and kind")
     ours, theirs = count(real, (place, time, kind)), count(synthetic, (place, time, kind))
-    parts = np.array(
-        [_compute_penalties(a, b) for a, b in zip(ours, theirs, strict=True)]
-    )  # place by place: bounded memory
-    divergence, misleading, bias = parts.transpose(1, 0, 2)
-    scores = np.clip(1 - (divergence + misleading + bias), 0, 1)
-    return PieChart(float(scores.mean()), float(scores.sum()), scores, divergence, misleading, bias)
+    return np.array([_score_pies(a, b) for a, b in zip(ours, theirs, strict=True)])  # by place: bounded memory
 
 
 def denoise(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -81,56 +57,26 @@ def denoise(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1) < MIN_SLICE_SHARE, 0, counts)
 
 
-def _compute_penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
-    """Return (divergence, misleading, bias) of each pie, shape (3, T), from counts of shape (T, kinds); 0 if equal."""
+def _score_pies(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
+    """Return the score of each pie, shape (T,), from counts of shape (T, kinds)."""
     shown, shown_synthetic = (denoise(counts) for counts in (real, synthetic))
-    divergence = compute_jensen_shannon(shown.astype(np.float64) + _TINY, shown_synthetic.astype(np.float64) + _TINY)
-    misleading = MISLEADING_PENALTY * ((shown == 0) & (shown_synthetic > 0)).sum(axis=-1)
-    bias = BIAS_PENALTY * (np.abs(real.sum(axis=-1) - synthetic.sum(axis=-1)) > ALLOWED_BIAS)
-    return np.stack([divergence, misleading, bias])
-
-
-def compute_jensen_shannon(p: Floats, q: Floats) -> Floats:
-    """Return the base-2 Jensen-Shannon distance, 0..1, of distributions on the last axis, which need not sum to 1.
-
-    It is sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).
-    """
-    p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
+    p, q = (pie / pie.sum(axis=-1, keepdims=True) for pie in (shown + _TINY, shown_synthetic + _TINY))
     middle = (p + q) / 2
     nats = (rel_entr(p, middle) + rel_entr(q, middle)).sum(axis=-1) / 2
-    return np.sqrt(np.clip(nats / np.log(2), 0, 1))
+    divergence = np.sqrt(np.clip(nats / np.log(2), 0, 1))  # Jensen-Shannon distance (Endres and Schindelin 2003)
+    misleading = MISLEADING_PENALTY * ((shown == 0) & (shown_synthetic > 0)).sum(axis=-1)
+    bias = BIAS_PENALTY * (np.abs(real.sum(axis=-1) - synthetic.sum(axis=-1)) > ALLOWED_BIAS)
+    return np.clip(1 - (divergence + misleading + bias), 0, 1)
 
 
-@dataclass(frozen=True)
-class PlaceIncome:
-    """One place: its code, Gini indices (0..1), pay gaps (in the wage's unit) and ranks (0: the largest gap).
+class Income(NamedTuple):
+    """NIST 2018's two scores, of Gini indices and of ranks by pay gap, each 0 (worst) to 1,000,000 (same)."""
 
-    A synthetic figure is None if the synthetic table has no row of the place.
-    """
-
-    place: int
-    gini_real: float
-    gini_synthetic: float | None
-    gap_real: float
-    gap_synthetic: float | None
-    rank_real: int
-    rank_synthetic: int | None
-
-
-@dataclass(frozen=True)
-class Income:
-    """The places of the real table in the order of their codes, and the scores, each 0 (worst) to 1,000,000 (same).
-
-    ``score`` is the mean of ``gini_score`` and ``rank_score``.
-    """
-
-    places: tuple[PlaceIncome, ...]
     gini_score: float
     rank_score: float
-    score: float
 
 
-def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_gini(counts: NDArray[np.int64], wages: Floats) -> Floats:
     """Return the Gini index of each group: 0 (everybody earns the same) to 1 - 1/n (one of n people earns everything).
 
     ``counts`` (..., codes): people of each group with each wage; ``wages`` (codes): values >= 0.  With the n wages in
@@ -148,28 +94,8 @@ def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArr
     return np.where((n > 0) & (total > 0), np.clip(index, 0.0, 1.0), 0.0)
 
 
-def compute_pay_gap(
-    first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the mean wage of the first sex minus the mean wage of the second, by group, in the wage's unit.
-
-    ``first`` and ``second`` (..., codes): people with each wage.  A mean over nobody counts as 0 (as in the scorer).
-    """
-
-    def mean(people: NDArray[np.int64]) -> NDArray[np.float64]:
-        return (people @ wages) / np.maximum(people.sum(axis=-1), 1)
-
-    return mean(first) - mean(second)
-
-
 def score_income(
-    real: CodeTable,
-    synthetic: CodeTable,
-    place: str,
-    sex: str,
-    wage: str,
-    wages: NDArray[np.float64],
-    sexes: tuple[int, int],
+    real: CodeTable, synthetic: CodeTable, place: str, sex: str, wage: str, wages: Floats, sexes: tuple[int, int]
 ) -> Income:
     """Return NIST 2018's third metric; ``wages``: the value (>= 0) of every code of ``wage``, NaN for null, left out.
 
@@ -189,62 +115,30 @@ def score_income(
         raise ValueError(f"{wage}: every code needs one value, at least 0 and finite, or NaN for null")
     if sexes[0] == sexes[1]:
         raise ValueError(f"{sex}: a pay gap compares two different values")
-    theirs, ours = _group_by_place(real, place, sex, wage), _group_by_place(synthetic, place, sex, wage)
-    places = _list_places(theirs, ours, wages, sexes)
-    if not places:
-        both = 0.0 if synthetic.rows else 1e6
-        return Income((), both, both, both)
-    span = max(len(places) - 1, 1)
-    gini_score = _compute_score([_compute_closeness(p.gini_real, p.gini_synthetic, 1.0) for p in places])
-    rank_score = _compute_score([_compute_closeness(p.rank_real, p.rank_synthetic, span) for p in places])
-    return Income(places, gini_score, rank_score, (gini_score + rank_score) / 2)
-
-
-def _group_by_place(table: CodeTable, place: str, sex: str, wage: str) -> NDArray[np.int64]:
-    """Return the people by place, sex and wage code, shape (places, sexes, wages)."""
     if len({place, sex, wage}) < 3:
         raise ValueError("place, sex and wage must be three different columns")
-    return count(table, (place, sex, wage))
+    gini, ranks = _compute_figures(count(real, (place, sex, wage)), wages, sexes)
+    other_gini, other_ranks = _compute_figures(count(synthetic, (place, sex, wage)), wages, sexes)
+    if not ranks:
+        both = 0.0 if synthetic.rows else 1e6
+        return Income(both, both)
+    span = max(len(ranks) - 1, 1)
+    common = [c for c in sorted(ranks) if c in other_ranks]
+    gini_score = _compute_score([1 - abs(float(gini[c] - other_gini[c])) for c in common], len(ranks))
+    rank_score = _compute_score([max(0.0, 1 - abs(ranks[c] - other_ranks[c]) / span) for c in common], len(ranks))
+    return Income(gini_score, rank_score)
 
 
-def _list_places(
-    real: NDArray[np.int64], synthetic: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
-) -> tuple[PlaceIncome, ...]:
-    real_places, synthetic_places = (np.flatnonzero(counts.sum(axis=(1, 2))) for counts in (real, synthetic))
-    (gini_real, gap_real), (gini_other, gap_other) = (_compute_figures(c, wages, sexes) for c in (real, synthetic))
-    ranks, other_ranks = _compute_ranks(real_places, gap_real), _compute_ranks(synthetic_places, gap_other)
-    return tuple(
-        PlaceIncome(
-            place=c,
-            gini_real=float(gini_real[c]),
-            gini_synthetic=float(gini_other[c]) if c in other_ranks else None,
-            gap_real=float(gap_real[c]),
-            gap_synthetic=float(gap_other[c]) if c in other_ranks else None,
-            rank_real=ranks[c],
-            rank_synthetic=other_ranks.get(c),
-        )
-        for c in map(int, real_places)
-    )
-
-
-def _compute_figures(
-    counts: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the Gini index and pay gap of every place."""
+def _compute_figures(counts: NDArray[np.int64], wages: Floats, sexes: tuple[int, int]) -> tuple[Floats, dict[int, int]]:
+    """Return the Gini index of every place, and the rank of each place with people by its pay gap."""
     has_wage = ~np.isnan(wages)
     people, worth = counts[:, :, has_wage], wages[has_wage]
-    return compute_gini(people.sum(axis=1), worth), compute_pay_gap(people[:, sexes[0]], people[:, sexes[1]], worth)
+    # a mean over nobody counts as 0 (as in the scorer)
+    first, second = (people[:, sex] @ worth / np.maximum(people[:, sex].sum(axis=-1), 1) for sex in sexes)
+    places, gaps = np.flatnonzero(counts.sum(axis=(1, 2))), first - second
+    order = places[np.argsort(-gaps[places], kind="stable")]
+    return compute_gini(people.sum(axis=1), worth), {int(c): rank for rank, c in enumerate(order)}
 
 
-def _compute_ranks(places: NDArray[np.intp], gaps: NDArray[np.float64]) -> dict[int, int]:
-    """Return the rank of each place: 0 for the largest gap, ties by code."""
-    order = sorted((int(c) for c in places), key=lambda c: (-gaps[c], c))
-    return {c: rank for rank, c in enumerate(order)}
-
-
-def _compute_closeness(real: float, synthetic: float | None, span: float) -> float:
-    return 0.0 if synthetic is None else max(0.0, 1 - abs(real - synthetic) / span)
-
-
-def _compute_score(closeness: list[float]) -> float:
-    return 1e6 * math.sqrt(sum(c * c for c in closeness) / len(closeness))
+def _compute_score(closeness: list[float], places: int) -> float:
+    return 1e6 * math.sqrt(sum(c * c for c in closeness) / places)

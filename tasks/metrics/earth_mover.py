@@ -53,15 +53,13 @@ _DENOMINATORS = 10_000  # weights snap to fractions with denominators up to this
 class StepGraph:
     """Undirected edges between ``nodes`` values, followed by ``dummies`` extra nodes; edge e costs ``costs[e]``.
 
-    The shortest path between two values costs their semantic distance and has at most ``longest`` edges.  There are
-    O(nodes) edges (section 6.3).
+    The shortest path between two values costs their semantic distance.  There are O(nodes) edges (section 6.3).
     """
 
     nodes: int
     dummies: int
     ends: tuple[Ints, Ints]
     costs: tuple[Fraction, ...]
-    longest: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +115,7 @@ class HierarchyLevel:
         a dummy for every ancestor, 1/(2t) between parent and child.
         """
         if self.size < 2:
-            return StepGraph(self.size, 0, (np.empty(0, np.int64), np.empty(0, np.int64)), (), 0)
+            return StepGraph(self.size, 0, (np.empty(0, np.int64), np.empty(0, np.int64)), ())
         if self.ordered:
             return self._build_line()
         level = len(self.ancestors)
@@ -126,16 +124,16 @@ class HierarchyLevel:
         pairs = [np.unique(np.stack([child, parent]), axis=1) for parent, child in pairwise(chains)]
         edges = np.concatenate(pairs, axis=1)
         costs = (Fraction(1, 2 * level),) * edges.shape[1]
-        return StepGraph(self.size, int(starts[-1]) - self.size, (edges[0], edges[1]), costs, 2 * level)
+        return StepGraph(self.size, int(starts[-1]) - self.size, (edges[0], edges[1]), costs)
 
     def _build_line(self) -> StepGraph:
         line = np.flatnonzero(self._positions >= 0)
         costs = (Fraction(1, max(1, self._last)),) * (line.size - 1)
         if self.null is None:
-            return StepGraph(self.size, 0, (line[:-1], line[1:]), costs, len(costs))
+            return StepGraph(self.size, 0, (line[:-1], line[1:]), costs)
         values, dummy = np.arange(self.size), np.full(self.size, self.size)
         ends = (np.concatenate([line[:-1], values]), np.concatenate([line[1:], dummy]))
-        return StepGraph(self.size, 1, ends, costs + (Fraction(1, 2),) * self.size, len(costs) + 2)
+        return StepGraph(self.size, 1, ends, costs + (Fraction(1, 2),) * self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,10 +153,6 @@ class Hierarchy:
     def depth(self) -> int:
         """Level of the leaves."""
         return len(self.labels) - 1
-
-    def codes(self, level: int) -> Ints:
-        """Return the node of ``level`` above each code, shape (n,)."""
-        return self.nodes[level]
 
     def at(self, level: int) -> HierarchyLevel:
         """Return the values of one level (0: the root, ``depth``: the leaves) and their distances."""
@@ -300,10 +294,7 @@ def find_cheapest_moves(
 
 
 def _compute_supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
-    """Return each bin's supply (> 0) or demand (< 0), and what it may give and take at no cost, in record units.
-
-    A bin never gives more than its component lacks, nor takes more than its component has in excess.
-    """
+    """Return each bin's supply (> 0) or demand (< 0), and what it may give and take at no cost, in record units."""
     p, q = check_integers(synthetic) * scale.records, check_integers(real) * scale.records
     high, low = q + scale.tolerance, np.maximum(q - scale.tolerance, 0)
     excess = np.where(p > high, p - high, np.where(p < low, p - low, 0))

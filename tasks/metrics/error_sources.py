@@ -25,8 +25,6 @@ Floats = NDArray[np.float64]
 class CliqueError:
     """One measured marginal's L1 distance to the real one (0..2; ``measured`` can exceed 2) after each stage."""
 
-    attributes: Clique
-    cells: int
     measured: float
     consistent: float
     synthetic: float
@@ -61,8 +59,6 @@ def compute_clique_errors(
         total = max(float(adjusted.sum()), 1.0)
         errors.append(
             CliqueError(
-                noisy.attributes,
-                noisy.counts.size,
                 _compute_distance(true, _pad(noisy.counts / total)),
                 _compute_distance(true, _pad(adjusted / total)),
                 _compute_distance(true, synthesized),

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,11 +79,6 @@ def count_occupied_cells(
     return row, cell
 
 
-def stack_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDArray[np.int64]:
-    """Return the attribute's codes in the real table, followed by its codes in the synthetic table."""
-    return np.concatenate([real.column(attribute), synthetic.column(attribute)], dtype=np.int64)
-
-
 def count_sparsely(
     real: CodeTable, synthetic: CodeTable, clique: Clique
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
@@ -93,9 +88,7 @@ def count_sparsely(
     return row, ours.astype(np.int64, copy=False), theirs.astype(np.int64, copy=False)
 
 
-def compute_l1_distances(
-    real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0
-) -> NDArray[np.float64]:
+def compute_l1_distances(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> Floats:
     """Return the L1 distance of the normalised marginals, shape (len(cliques),), each 0..2 (0: equal, 2: disjoint).
 
     DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely, so
@@ -179,27 +172,16 @@ def estimate_density_error(
     return 1e6 * (1 - average_l1(real, synthetic, draw_cliques(real.domain, ways, schemas, seed), threads) / 2)
 
 
-@dataclass(frozen=True, eq=False)
-class GroupScores:
-    """The k-marginal by group.  G groups, worst first; ties in the order of their codes.
+class GroupScores(NamedTuple):
+    """The k-marginal by group, in the order of the groups' codes; arrays of shape (groups,).
 
-    ``score``: mean over the groups, 0..1000, 1000 for no groups.  ``groups``: the group attributes; ``codes``: their
-    codes, int64, shape (G, len(groups)).  ``scores``: 0..1000, shape (G,).  ``real``, ``synthetic``: rows, shape (G,).
-    ``biased``: bool, shape (G,), the groups penalised for a wrong number of rows.
+    ``score``: mean of ``scores``, 0..1000, 1000 for no groups.  ``biased``: bool, the groups penalised for a wrong
+    number of rows.
     """
 
     score: float
-    groups: Clique
-    codes: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    real: NDArray[np.int64]
-    synthetic: NDArray[np.int64]
+    scores: Floats
     biased: NDArray[np.bool_]
-
-
-def convert_to_score(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
-    """Return a mean density difference, 0..2, as a score: (2 - distance) 500, 0..1000, 1000 for equal tables."""
-    return (MAX_DENSITY_DIFFERENCE - distance) * 500
 
 
 def compute_k_marginal_score(
@@ -222,7 +204,7 @@ def compute_k_marginal_score(
     """
     if cliques is None:
         cliques = draw_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)
-    return float(convert_to_score(average_l1(real, synthetic, cliques, threads)))
+    return (MAX_DENSITY_DIFFERENCE - average_l1(real, synthetic, cliques, threads)) * 500
 
 
 def compute_group_k_marginal(
@@ -258,19 +240,12 @@ def compute_group_k_marginal(
     if any(set(clique) & set(by) for clique in cliques):
         raise ValueError(f"marginals by group must be of attributes other than {', '.join(by)}")
     row, number_of = count_occupied_cells(real, synthetic, by)
-    ours, theirs = (_count_group_rows(group, row.size) for group in (number_of[: real.rows], number_of[real.rows :]))
+    ours, theirs = (np.bincount(g, minlength=row.size) for g in (number_of[: real.rows], number_of[real.rows :]))
     distance = _compute_distances(real, synthetic, number_of, cliques, (ours, theirs), threads)
     biased = np.abs(ours - theirs) > BIAS_COUNT
     distance[biased | (ours == 0) | (theirs == 0)] = MAX_DENSITY_DIFFERENCE
-    codes = np.stack([stack_columns(real, synthetic, a)[row] for a in by], axis=1)
-    worst = np.argsort(-distance, kind="stable")
-    scores = np.asarray(convert_to_score(distance))
-    mean = float(scores.mean()) if scores.size else 1000.0
-    return GroupScores(mean, by, codes[worst], scores[worst], ours[worst], theirs[worst], biased[worst])
-
-
-def _count_group_rows(group: NDArray[np.intp], groups: int) -> NDArray[np.int64]:
-    return np.bincount(group, minlength=groups).astype(np.int64, copy=False)
+    scores = (MAX_DENSITY_DIFFERENCE - distance) * 500
+    return GroupScores(float(scores.mean()) if scores.size else 1000.0, scores, biased)
 
 
 def _compute_distances(
@@ -280,7 +255,7 @@ def _compute_distances(
     cliques: Sequence[Clique],
     rows: tuple[NDArray[np.int64], NDArray[np.int64]],
     threads: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return each group's mean density difference over the cliques, 0..2, shape (groups,); 0 for no cliques.
 
     ``group``: the group number of every row of both tables; ``rows``: each group's number of rows in each table.
@@ -294,13 +269,12 @@ def _compute_distances(
     theirs = _add_groups(synthetic, name, group[real.rows :], groups)
     dense = [(name, *c) for c in cliques if ours.domain.cells((name, *c)) <= DENSE_CELLS]
     for a, b in iterate_both_counts(ours, theirs, dense, threads):
-        shares = [
-            _compute_shares(counts.reshape(groups, -1), n[:, None]) for counts, n in zip((a, b), rows, strict=True)
-        ]
-        total += np.abs(shares[0] - shares[1]).sum(axis=1)
+        first, second = (c.reshape(groups, -1) / np.maximum(n[:, None], 1) for c, n in zip((a, b), rows, strict=True))
+        total += np.abs(first - second).sum(axis=1)
     for clique in [(name, *c) for c in cliques if ours.domain.cells((name, *c)) > DENSE_CELLS]:
         row, a, b = count_sparsely(ours, theirs, clique)
-        difference = np.abs(_compute_shares(a, rows[0][group[row]]) - _compute_shares(b, rows[1][group[row]]))
+        first, second = (c / np.maximum(n[group[row]], 1) for c, n in zip((a, b), rows, strict=True))
+        difference = np.abs(first - second)
         total += np.bincount(group[row], weights=difference, minlength=groups)
     return total / len(cliques)
 
@@ -309,11 +283,6 @@ def _add_groups(table: CodeTable, name: str, group: NDArray[np.intp], groups: in
     """Return the table with each row's group number as an additional, last attribute."""
     domain = Domain((*table.domain.attributes, name), (*table.domain.sizes, groups))
     return CodeTable(domain, (*table.columns, group.astype(choose_code_dtype(groups))))
-
-
-def _compute_shares(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return counts / rows, 0 without rows."""
-    return counts / np.maximum(rows, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,7 +413,7 @@ def _iterate_joint(
 
 def _count_sparsely(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tuple[csr_array, csr_array]:
     row, *counts = count_sparsely(real, synthetic, pair)
-    codes = [stack_columns(real, synthetic, a)[row] for a in pair]
+    codes = [np.concatenate([real.column(a), synthetic.column(a)], dtype=np.int64)[row] for a in pair]
     first, second = (coo_array((c, codes), shape=real.domain.shape(pair)).tocsr() for c in counts)
     return first, second
 

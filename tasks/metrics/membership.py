@@ -29,7 +29,7 @@ class Membership:
 
     ``auc``: 0 to 1, chance that a member is nearer than a non-member (ties half); 0.5 is a guess.  ``auc_sd``: its
     standard deviation if the release reveals nothing.  ``advantage``: 0 to 1, largest true minus false positive rate of
-    any threshold; a little above 0 by chance.  The medians are of the distances, 0 (equal) to 1.
+    any threshold; a little above 0 by chance.
     """
 
     targets: int
@@ -37,8 +37,6 @@ class Membership:
     auc: float
     auc_sd: float
     advantage: float
-    median_members: float
-    median_non_members: float
 
 
 def measure_membership(
@@ -66,13 +64,7 @@ def measure_membership(
     sampled = sample_rows(synthetic, max_synthetic, seed)
     members = find_closest(sample_rows(real, targets, seed), sampled, ordered, threads)
     others = find_closest(sample_rows(holdout, targets, seed), sampled, ordered, threads)
-    return Membership(
-        targets=targets,
-        synthetic_rows=sampled.rows,
-        **run_attack(members, others),
-        median_members=float(np.median(members)),
-        median_non_members=float(np.median(others)),
-    )
+    return Membership(targets, sampled.rows, **run_attack(members, others))
 
 
 def run_attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dict[str, float]:
@@ -156,13 +148,12 @@ class Uniqueness:
 
     ``share``: synthetic rows equal to a unique real row.  ``holdout_share``: hold-out rows equal to one, the share for
     a table that knows the population but nobody in the release; None without a hold-out.  ``unique``: real rows that
-    are unique.  ``repeated``: unique real rows that occur in the synthetic table.
+    are unique.
     """
 
     share: float
     holdout_share: float | None
     unique: float
-    repeated: float
 
 
 def measure_uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None = None) -> Uniqueness:
@@ -174,13 +165,10 @@ def measure_uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable
     groups = group_equal_rows([real, synthetic] if holdout is None else [real, synthetic, holdout])
     number = max((int(g.max()) + 1 for g in groups if g.size), default=0)
     once = np.bincount(groups[0], minlength=number) == 1
-    repeated = np.zeros(number, dtype=bool)
-    repeated[groups[1]] = True
     return Uniqueness(
         share=_share(once[groups[1]]),
         holdout_share=_share(once[groups[2]]) if holdout is not None else None,
         unique=int(once.sum()) / max(real.rows, 1),
-        repeated=_share(repeated[once]),
     )
 
 

@@ -18,7 +18,6 @@ from privsyn.tasks.metrics.earth_mover import (
     Hierarchy,
     HierarchyLevel,
     Ints,
-    Scale,
     build_default_hierarchy,
     build_tree_hierarchy,
     check_integers,
@@ -65,9 +64,9 @@ def compute_mgd(
     scored = []
     for target in targets:
         tolerance = spec.tolerance if target.tolerance is None else target.tolerance
-        axes = _build_axes(target, trees, ordered)
-        levels = [_get_level(target, a, trees) for a in target.attributes]
-        p, q = (_count_level(table, target.attributes, trees, levels) for table in (synthetic, real))
+        levels = _list_levels(target, trees)
+        axes = _build_axes(target, trees, ordered, levels)
+        p, q = (_count_levels(table, trees, levels) for table in (synthetic, real))
         cost = compute_aemc(p, q, axes, tolerance)
         scored.append(_drill_down(target, tolerance, axes, cost, (p, q), spec.worst_bins))
     total = sum(m.weight for m in scored)
@@ -121,24 +120,22 @@ def _check_names(spec: MgdSpec, domain: Domain, ordered: Mapping[str, bool]) -> 
             raise FieldError(f"`bins_of_bins` names {column!r}, which has no order", "Use `hierarchies` for it")
 
 
-def _get_level(target: ComparedMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
-    """Return the level at which a column of the marginal is counted."""
-    depth = trees[column].depth
-    level = target.levels.get(column, depth)
-    if level > depth:
-        raise FieldError(
-            f"`levels` of {column!r} is {level}, but its leaves are at level {depth}", f"Give 0 to {depth}"
-        )
-    return level
+def _list_levels(target: ComparedMarginal, trees: Mapping[str, Hierarchy]) -> dict[str, int]:
+    levels = {}
+    for column in target.attributes:
+        depth = trees[column].depth
+        levels[column] = level = target.levels.get(column, depth)
+        if level > depth:
+            raise FieldError(
+                f"`levels` of {column!r} is {level}, but its leaves are at level {depth}", f"Give 0 to {depth}"
+            )
+    return levels
 
 
-def _build_axes(target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
-    """Return the marginal's attributes at their levels, with their weights or the default weights.
-
-    By default, unordered attributes have infinite weight, and the others equal shares; an attribute at its root has one
-    value and takes no share.
-    """
-    levels = {a: _get_level(target, a, trees) for a in target.attributes}
+def _build_axes(
+    target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool], levels: Mapping[str, int]
+) -> list[Axis]:
+    """Return the attributes at their levels; by default, unordered ones have infinite weight, others equal shares."""
     sharing = [a for a in target.attributes if ordered[a] and levels[a]]
     default = {a: 1 / len(sharing) if a in sharing else inf for a in target.attributes}
     weights = {a: inf if isinstance(w, str) else w for a, w in target.weights.items()} or default
@@ -152,18 +149,11 @@ def _build_axes(target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordere
     return axes
 
 
-def _count_level(
-    table: CodeTable, attributes: tuple[str, ...], trees: Mapping[str, Hierarchy], levels: Sequence[int]
-) -> Ints:
-    """Return the table's counts at the given levels, int64, one axis per attribute."""
-    sizes = {a: len(trees[a].labels[level]) for a, level in zip(attributes, levels, strict=True)}
-    columns = []
-    for attribute, level in zip(attributes, levels, strict=True):
-        codes = table.column(attribute)
-        if level < trees[attribute].depth:
-            codes = trees[attribute].codes(level).astype(choose_code_dtype(sizes[attribute]))[codes]
-        columns.append(codes)
-    return count(CodeTable(Domain.of(sizes), tuple(columns)), attributes)
+def _count_levels(table: CodeTable, trees: Mapping[str, Hierarchy], levels: Mapping[str, int]) -> Ints:
+    """Return the table's counts at the attributes' levels, int64, one axis per attribute."""
+    sizes = {a: len(trees[a].labels[level]) for a, level in levels.items()}
+    nodes = {a: trees[a].nodes[level].astype(choose_code_dtype(sizes[a])) for a, level in levels.items()}
+    return count(CodeTable(Domain.of(sizes), tuple(nodes[a][table.column(a)] for a in levels)), tuple(levels))
 
 
 def _drill_down(
@@ -218,15 +208,13 @@ class EarthMoverCost:
 
     ``along``: the cost of moving along each axis.  ``adjusted``: the cost of adding and removing.  ``by_bin``: shape of
     the marginal; what is added to or removed from a bin, and half the cost of each move from or to it.  Each of
-    ``by_bin`` and (``along``, ``adjusted``) sums to ``aemc``.  The plan found costs ``aemc``; no plan costs less than
-    ``aemc - rounding``, which is 0 if weights and tolerance are simple fractions.
+    ``by_bin`` and (``along``, ``adjusted``) sums to ``aemc``.
     """
 
     aemc: float
     along: tuple[float, ...]
     adjusted: float
     by_bin: Floats
-    rounding: float
 
 
 def _compute_distance(axis: Axis, i: Ints, j: Ints) -> Floats:
@@ -258,13 +246,10 @@ def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: f
     weights = [axes[i].weight for i in finite]
     scale = choose_scale(graphs, weights, tolerance, p.size)
     flat = (-1, *inner)
-    a, b, units = find_cheapest_moves(
-        p.transpose(order).reshape(flat), q.transpose(order).reshape(flat), graphs, weights, scale
-    )
+    ours, theirs = (counts.transpose(order).reshape(flat) for counts in (p, q))
+    a, b, units = find_cheapest_moves(ours, theirs, graphs, weights, scale)
     numbers = np.arange(p.size).reshape(p.shape).transpose(order).ravel()
-    moved = units / scale.records
-    rounding = _bound_rounding(scale, sum(g.longest for g in graphs), float(moved.sum()), p.size, tolerance)
-    return _price_moves(p, q, axes, tolerance, (numbers[a], numbers[b], moved), rounding)
+    return _price_moves(p, q, axes, tolerance, (numbers[a], numbers[b], units / scale.records))
 
 
 def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
@@ -280,14 +265,8 @@ def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
         raise ValueError(f"the tolerance must be 0 or more and finite, not {tolerance}")
 
 
-def _bound_rounding(scale: Scale, edges: int, moved: float, bins: int, tolerance: float) -> float:
-    """Return how much the plan's cost may exceed the minimum, in records; see :func:`compute_aemc`."""
-    off = abs(tolerance - scale.tolerance / scale.records)
-    return (0.0 if scale.exact else moved * edges / scale.cost) + 2 * bins * off
-
-
 def _price_moves(
-    p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float, moves: tuple[Ints, Ints, Floats], rounding: float
+    p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float, moves: tuple[Ints, Ints, Floats]
 ) -> EarthMoverCost:
     """Return the objective of equation (1) at the moves, split by axis and by bin."""
     source, target, amount = moves
@@ -301,4 +280,4 @@ def _price_moves(
         cost = amount * _compute_distance(axis, i, j) / total
         along.append(float(cost.sum()))
         by_bin += (np.bincount(source, cost, p.size) + np.bincount(target, cost, p.size)) / 2
-    return EarthMoverCost(sum(along) + adjusted, tuple(along), adjusted, by_bin.reshape(p.shape), rounding / total)
+    return EarthMoverCost(sum(along) + adjusted, tuple(along), adjusted, by_bin.reshape(p.shape))

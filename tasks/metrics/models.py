@@ -35,7 +35,6 @@ class Classification:
     hold-out; otherwise the release has seen them, which flatters ``error``.
     """
 
-    label: str
     error: float
     non_private: float
     majority: float
@@ -95,7 +94,6 @@ def compare_classifiers(
     train, test = (real, holdout) if holdout is not None else split(real, TEST_SHARE, seed)
     train, test = sample_rows(train, max_rows, seed), sample_rows(test, max_rows, seed)
     return Classification(
-        label=label,
         error=compute_svm_error(synthetic, test, label, max_rows, seed),
         non_private=compute_svm_error(train, test, label, max_rows, seed),
         majority=compute_majority_error(train, test, label),

@@ -5,7 +5,7 @@ For households: compositions, similarity of couples and generations, and inequal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, TypeAlias
@@ -97,20 +97,14 @@ def count_gaps(table: PanelTable) -> Integers:
 
 def count_transitions(table: PanelTable, column: str) -> Integers:
     """Return the number of pairs of neighbouring rows by both codes, shape (size, size)."""
-    size, codes = table.sizes[column], table.codes[column]
-    joint = codes[:-1][table.follows] * size + codes[1:][table.follows]
-    return np.bincount(joint, minlength=size * size).reshape(size, size)
+    first = np.flatnonzero(table.follows)
+    return count_pairs(table, column, (first, first + 1))
 
 
 def compute_autocorrelation(table: PanelTable, column: str) -> float:
     """Return the correlation between neighbouring rows of a person; NaN if nothing varies."""
-    values = table.values[column]
-    before, after = values[:-1][table.follows], values[1:][table.follows]
-    both_numbers = ~(np.isnan(before) | np.isnan(after))
-    before, after = before[both_numbers], after[both_numbers]
-    if len(before) < 3 or before.std() == 0 or after.std() == 0:
-        return float("nan")
-    return float(np.corrcoef(before, after)[0, 1])
+    first = np.flatnonzero(table.follows)
+    return correlate_pairs(table.values[column], first, first + 1)[0]
 
 
 def compute_person_share(table: PanelTable, column: str) -> float:
@@ -203,7 +197,6 @@ def compare_kinds_of_persons(
 
 
 def _count_rows_by_code(table: PanelTable, columns: Sequence[str]) -> Integers:
-    """Return each person's number of rows with each code of each column, shape (persons, codes of all columns)."""
     number, persons = table.number, len(table.starts)
     counts = [
         np.bincount(number * table.sizes[c] + table.codes[c], minlength=persons * table.sizes[c]).reshape(
@@ -281,27 +274,21 @@ def share_always(table: PanelTable, column: str) -> float:
 
 def compare_compositions(first: PanelTable, second: PanelTable, roles: int) -> float:
     """Return the L1 distance of the shares of household compositions: the number of members of each role."""
-    counts = [_count_roles(table, roles) for table in (first, second)]
+    counts = [
+        np.bincount(t.number * roles + t.step, minlength=len(t.starts) * roles).reshape(-1, roles)
+        for t in (first, second)
+    ]
     kinds, kind_of = np.unique(np.concatenate(counts), axis=0, return_inverse=True)
     kind_of = kind_of.ravel()
     size = len(counts[0])
     return compute_l1(*(np.bincount(part, minlength=len(kinds)) for part in (kind_of[:size], kind_of[size:])))
 
 
-def _count_roles(table: PanelTable, roles: int) -> Integers:
-    """Return each household's number of members of each role, shape (households, roles)."""
-    household = table.number
-    counts = np.bincount(household * roles + table.step, minlength=len(table.starts) * roles)
-    return counts.reshape(-1, roles)
-
-
 def pair_with_first(table: PanelTable, role: int) -> tuple[Integers, Integers]:
     """Return the rows of first members in the first role, and of their households' first member in ``role``."""
-    begins = table.starts
-    household = table.number
-    places = np.flatnonzero(table.step == role)
+    household, places = table.number, np.flatnonzero(table.step == role)
     places = places[np.diff(household[places], prepend=-1) != 0]
-    first = begins[household[places]]
+    first = table.starts[household[places]]
     has_first = table.step[first] == 0
     return first[has_first], places[has_first]
 
@@ -341,13 +328,3 @@ def compute_gini(values: Floats) -> float:
     if total <= 0:
         return float("nan")
     return float(2 * (np.arange(1, n + 1) @ ordered) / (n * total) - (n + 1) / n)
-
-
-def iterate_roles(
-    tables: tuple[PanelTable, PanelTable], labels: list[str]
-) -> Iterator[tuple[str, list[tuple[Integers, Integers]]]]:
-    """Yield each role but the first with its pairs in both tables, if both have some."""
-    for role, label in enumerate(labels[1:], start=1):
-        pairs = [pair_with_first(table, role) for table in tables]
-        if all(len(second) for _, second in pairs):
-            yield label, pairs

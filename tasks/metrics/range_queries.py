@@ -35,11 +35,6 @@ class RangeQuery:
 
     allowed: Mapping[str, NDArray[np.bool_]]
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes with a condition."""
-        return tuple(self.allowed)
-
 
 def draw_privsyn_queries(
     domain: Domain, number: int = 1_000, attributes: int = 3, seed: int = 0
@@ -50,9 +45,8 @@ def draw_privsyn_queries(
     for nominal attributes.  In a domain with fewer attributes, queries use all of them.  No data is read.  Query i
     depends on the seed and i only.  Raises ValueError for a negative number.
     """
-    return tuple(
-        _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _check_number(number)
-    )
+    generators = (np.random.default_rng([seed, i]) for i in _check_number(number))
+    return tuple(_draw_privsyn_query(domain, attributes, rng) for rng in generators)
 
 
 def _draw_privsyn_query(domain: Domain, attributes: int, rng: np.random.Generator) -> RangeQuery:
@@ -91,7 +85,7 @@ def _draw_nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.G
             allowed[name] = _match_between(size, int(rng.integers(code + 1)), int(rng.integers(code, size)))
         else:
             others = rng.permutation(np.delete(np.arange(size), code))[: rng.integers(size)]
-            allowed[name] = _match_only(size, [code, *others])
+            allowed[name] = np.isin(np.arange(size), [code, *others])
     return RangeQuery(allowed)
 
 
@@ -104,12 +98,6 @@ def _check_number(number: int) -> range:
 def _match_between(size: int, low: int, high: int) -> NDArray[np.bool_]:
     codes = np.arange(size)
     return (codes >= low) & (codes <= high)
-
-
-def _match_only(size: int, codes: Sequence[int]) -> NDArray[np.bool_]:
-    allowed = np.zeros(size, dtype=np.bool_)
-    allowed[codes] = True
-    return allowed
 
 
 @njit(nogil=True, cache=True)
@@ -141,8 +129,6 @@ def answer_queries(table: CodeTable, queries: Sequence[RangeQuery], threads: int
     does not fit the attribute's codes or for negative ``threads`` (0: all cores).
     """
     threads = choose_thread_count(threads)
-    if threads == 1:
-        return np.array([_answer(table, query) for query in queries], dtype=np.int64)
     size = -(-len(queries) // (4 * threads)) or 1  # one query is too little work for a thread
     batches = [queries[first : first + size] for first in range(0, len(queries), size)]
     with ThreadPoolExecutor(threads) as pool:

@@ -88,7 +88,7 @@ def _compute_scale(x: Floats) -> Floats:
     return np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)
 
 
-def compute_quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
+def compute_quantile(values: Floats, q: float) -> tuple[float, float]:
     """Return the ``q`` quantile of ``values``, shape (rows > 0,), the smallest value with that share, and its error."""
     spread = QUANTILE_REACH * sqrt(q * (1 - q) / len(values))
     positions = np.clip([q - spread, q, q + spread], 0, 1)

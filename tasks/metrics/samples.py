@@ -91,24 +91,20 @@ def draw_subsample(table: CodeTable, share: float, seed: int | Sequence[int]) ->
 
 
 def score_subsamples(
-    scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]],
-    real: CodeTable,
-    shares: Sequence[float] = SHARES,
-    seed: int = 0,
+    scores: Mapping[str, Score], real: CodeTable, shares: Sequence[float] = SHARES, seed: int = 0
 ) -> dict[str, Floats]:
     """Return each score of a random sample of each share, shape (shares,).
 
-    ``scores``: functions of a table by name, or one function that returns several scores by name.  All use the same
-    samples; share 1 is the real table itself.  Raises ValueError for shares that are not ascending and within (0, 1].
+    ``scores``: functions of a table by name, which all use the same samples; share 1 is the real table itself.  Raises
+    ValueError for shares that are not ascending and within (0, 1].
     """
     if not shares or any(not 0 < s <= 1 for s in shares) or any(a >= b for a, b in pairwise(shares)):
         raise ValueError("shares must be ascending, above 0 and at most 1")
-    values: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {name: [] for name in scores}
     for i, share in enumerate(shares):
         sample = draw_subsample(real, share, [seed, i, 0])
-        scored = scores(sample) if callable(scores) else {name: score(sample) for name, score in scores.items()}
-        for name, value in scored.items():
-            values.setdefault(name, []).append(float(value))
+        for name, score in scores.items():
+            values[name].append(float(score(sample)))
     return {name: np.array(by_share) for name, by_share in values.items()}
 
 

@@ -130,7 +130,7 @@ def test_without_noise_the_figures_are_the_exact_ones_and_stay_private(
     opened = quality.open_release(release.run, Settings())
     asked = (quality_figures.Figure("pairs", cliques=(("region", "happy"),)),)
     files = (spec.data, Path(release.released) / "synthetic.parquet")
-    rows = [quality.read_table(p, opened.encoding, opened.spec, "data").bins for p in files]
+    rows = [quality.open_table(p, opened.encoding, opened.spec, "data").read().bins for p in files]
     counted = [
         t.group_by(["region", "happy"]).aggregate([([], "count_all")]).to_pylist()
         for t in (listed(real), made.select(["region", "happy"]))

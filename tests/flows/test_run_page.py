@@ -21,7 +21,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
-from privsyn.evaluation.coded_tables import open_release, read_table
+from privsyn.evaluation.coded_tables import open_release, open_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT
 from privsyn.flows import run_page as progress
 from privsyn.flows.release import release
@@ -186,7 +186,7 @@ def from_folder(folder: Path) -> Overview:
     opened = open_release(folder, Settings(), "nowhere")
     names = ("recode", "measured_receipts", "measured", "consistent")
     recode, receipts, answers, consistent = (pq.read_table(folder / f"marginals/{n}.parquet") for n in names)
-    fine = read_table(folder / "synthetic.parquet", opened.encoding, opened.spec, "folder").fine
+    fine = open_table(folder / "synthetic.parquet", opened.encoding, opened.spec, "folder").read().fine
     codes = recode_codes(fine, recode_from_table(recode))
     rows = CodeTable(codes.domain, codes.columns).to_arrow().to_batches()
     return build_overview(ReleasedInputs.of(opened.encoding, recode, [receipts], [answers], consistent, rows))

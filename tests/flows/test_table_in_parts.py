@@ -13,7 +13,7 @@ import pytest
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import open_release, read_table
+from privsyn.evaluation.coded_tables import open_release, open_table
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.publish.folder import ReleaseSummary, is_whole
@@ -58,7 +58,7 @@ def test_a_release_in_shards_is_a_folder_of_parts_with_one_schema(done: ReleaseS
     # With csv beside the parts the release is still read.
     release = open_release(done.run, Settings())
     assert len(list((Path(done.released) / "synthetic_csv").glob("*.csv"))) == 4
-    assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000
+    assert open_table(release.synthetic, release.encoding, release.spec, "evaluate.release").read().fine.rows == 1_000
 
 
 def test_shards_depend_on_the_seed_and_on_no_number_of_threads(
@@ -97,7 +97,7 @@ def test_a_part_that_is_changed_lost_or_added_is_made_anew(spec: ReleaseSpec, do
 def test_evaluation_and_quality_figures_read_all_parts(done: ReleaseSummary) -> None:
     release = open_release(done.run, Settings())
     assert [path.name for path in release.synthetic] == [path.name for path in parts(done.released)]
-    assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000
+    assert open_table(release.synthetic, release.encoding, release.spec, "evaluate.release").read().fine.rows == 1_000
     figures = publish_quality(done.run, 0.5, Settings())
     assert json.loads((Path(figures.released) / "figures.json").read_text())["synthetic_rows"] == 1_000
     assert evaluate(AskedEvaluation(done.run, spec=EvaluationSpec.model_validate(SLIGHT)), Settings()) is not None

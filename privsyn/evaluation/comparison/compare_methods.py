@@ -29,7 +29,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
-from privsyn.evaluation.coded_tables import CodedTable, encode_table, read_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table, open_table
 from privsyn.evaluation.comparison.method import (
     OWN_METHODS,
     DomainTooLargeError,
@@ -102,11 +102,8 @@ class AskedComparison:
                 raise RequestError(
                     f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "comparison.epsilons"
                 )
-            account_rho(
-                Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta),
-                "comparison.epsilons",
-                self.spec.effective_accountant,
-            )
+            promise = Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta)
+            account_rho(promise, "comparison.epsilons", self.spec.effective_accountant)
         for values, field_, noun in (
             (self.methods, "comparison.methods", "method"),
             (self.epsilons, "comparison.epsilons", "epsilon"),
@@ -173,7 +170,9 @@ def run_all(
         spec = spec.without_ladder()
     source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
-    holdout = None if asked.holdout is None else read_table(asked.holdout, encoding, spec, "comparison.holdout")
+    holdout = None
+    if asked.holdout is not None:
+        holdout = open_table(asked.holdout, encoding, spec, "comparison.holdout").read()
     rows = CodeTable.from_arrow(list(encode(source.batches, encoding, spec.unit, Repairs())), encoding.domain)
     real = encode_table(source.batches(), encoding)
 

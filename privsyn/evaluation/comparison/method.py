@@ -44,6 +44,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import DrawNoise, MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step, connect, list_looks
+from privsyn.evaluation.coded_tables import to_bins
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.cells import Binning
@@ -117,12 +118,7 @@ class MethodInput:
 
     def to_bins(self, fine: CodeTable) -> CodeTable:
         """Return fine codes as codes of the public bins."""
-        domain = self.bins
-        columns = (
-            self.binning[a].groups.astype(choose_code_dtype(size))[fine.column(a)]
-            for a, size in zip(domain.attributes, domain.sizes, strict=True)
-        )
-        return CodeTable(domain, tuple(columns))
+        return to_bins(fine, {a: self.binning[a].groups for a in self.rows.domain.attributes})
 
 
 @dataclass(frozen=True)
@@ -263,8 +259,7 @@ class Method:
 
 def default(trial: MethodInput) -> MethodResult:
     """Return what a release does, by the trial's own settings."""
-    request = request_of(trial, trial.settings.mechanism)
-    return run_steps(trial, request, build_steps(request))
+    return run_mechanism(trial, trial.settings.mechanism)
 
 
 def paper(trial: MethodInput) -> MethodResult:
@@ -275,8 +270,8 @@ def paper(trial: MethodInput) -> MethodResult:
 def independent(trial: MethodInput) -> MethodResult:
     """Measure one-ways only, with the whole budget."""
     mechanism = trial.settings.mechanism
-    request = request_of(trial, Independent(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
-    return run_steps(trial, request, build_steps(request))
+    rows = _get_row_settings(mechanism)
+    return run_mechanism(trial, Independent(compression=mechanism.compression, synthesis=rows))
 
 
 def mst(trial: MethodInput, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodResult:
@@ -286,20 +281,24 @@ def mst(trial: MethodInput, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> Met
     """
     mechanism = trial.settings.mechanism
     rows = Synthesis(**_get_row_settings(mechanism).model_dump())
-    request = request_of(trial, Mst(compression=mechanism.compression, rows_by=rows_by, synthesis=rows))
-    return run_steps(trial, request, build_steps(request))
+    return run_mechanism(trial, Mst(compression=mechanism.compression, rows_by=rows_by, synthesis=rows))
 
 
 def privbayes(trial: MethodInput) -> MethodResult:
     """Return the mechanism ``privbayes``, with the trial's compression."""
     mechanism = trial.settings.mechanism
-    request = request_of(trial, PrivBayes(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
-    return run_steps(trial, request, build_steps(request))
+    rows = _get_row_settings(mechanism)
+    return run_mechanism(trial, PrivBayes(compression=mechanism.compression, synthesis=rows))
 
 
 def aim(trial: MethodInput) -> MethodResult:
     """Return the mechanism ``aim``, by the trial's options of it, or its compression."""
-    request = request_of(trial, choose_aim(trial.settings.mechanism))
+    return run_mechanism(trial, choose_aim(trial.settings.mechanism))
+
+
+def run_mechanism(trial: MethodInput, mechanism: AnyMechanism) -> MethodResult:
+    """Run a mechanism of this project on the trial's rows."""
+    request = request_of(trial, mechanism)
     return run_steps(trial, request, build_steps(request))
 
 
@@ -312,7 +311,6 @@ def choose_aim(mechanism: AnyMechanism) -> Aim:
 
 
 def _get_row_settings(options: AnyMechanism) -> Rows:
-    """Return how many rows the options ask for, and their seed."""
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 
 
@@ -392,22 +390,18 @@ class CodeEncoding:
 
     def labels(self) -> dict[str, list[str]]:
         """Return the labels of every attribute: each code is its own."""
-        return {
-            a: [str(code) for code in range(size)]
-            for a, size in zip(self.domain.attributes, self.domain.sizes, strict=True)
-        }
+        return {a: [str(code) for code in range(self.domain.size(a))] for a in self.domain.attributes}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CodeRequest(Request):
     """The public request of a trial, whose rows come as codes."""
 
-    trial: MethodInput | None = None
+    trial: MethodInput
 
     @cached_property
     def encoding(self) -> CodeEncoding:  # type: ignore[override]
         """The trial's domain and bins."""
-        assert self.trial is not None  # noqa: S101 - always given
         return CodeEncoding(self.trial.rows.domain, self.trial.binning)
 
 

@@ -85,7 +85,8 @@ def list_lines(results: Comparison) -> list[MetricLine]:
     lines = []
     for name, kind in kinds.items():
         cells = {
-            key: _format_cell([_format_value(r, name) for r in runs], note) for key, runs, note in _group_runs(results)
+            key: _format_cell([m.value for r in runs for m in r.metrics if m.name == name], note)
+            for key, runs, note in _group_runs(results)
         }
         every = [m for run in results.runs for m in run.metrics if m.name == name]
         references = {
@@ -111,10 +112,6 @@ def _group_runs(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[
             every = [r for r in results.runs if (r.method, r.epsilon) == (method.name, epsilon)]
             undone = [r.outcome for r in every if r.outcome != "done"]
             yield (method.name, epsilon), results.done(method.name, epsilon), undone[0] if undone else ""
-
-
-def _format_value(run: MethodRun, name: str) -> float | None:
-    return next((m.value for m in run.metrics if m.name == name), None)
 
 
 def _format_cell(values: Sequence[float | None], note: str) -> MetricCell:
@@ -154,13 +151,9 @@ def format_heading(line: MetricLine) -> str:
 
 def _list_row(results: Comparison, line: MetricLine, epsilon: float) -> list[tuple[str, bool]]:
     """Return a cell's text for each method, and whether it is the best of several."""
-    best = line.best(epsilon)
-    row = []
-    for method in results.methods:
-        cell = line.cells[method.name, epsilon]
-        mark = cell.mean is not None and cell.mean == best and len(results.methods) > 1
-        row.append((cell.text(), mark))
-    return row
+    best = line.best(epsilon) if len(results.methods) > 1 else None
+    cells = [line.cells[method.name, epsilon] for method in results.methods]
+    return [(cell.text(), best is not None and cell.mean == best) for cell in cells]
 
 
 def format_markdown(results: Comparison) -> str:
@@ -176,14 +169,10 @@ def format_markdown(results: Comparison) -> str:
         f" {results.cells}".rstrip(),
         "",
     ]
+    methods = ["| method | what it does | from |", "|---|---|---|"]
+    methods += [f"| {m.name} | {m.description} | {m.source} |" for m in results.methods]
     notes = [f"\n{sentence}" for sentence in describe_missing(results)]
-    return "\n".join([*head, *list_markdown_methods(results), "", *list_markdown_table(results), *notes, ""])
-
-
-def list_markdown_methods(results: Comparison) -> list[str]:
-    """Return one row a method: what it is and where it is from."""
-    rows = [f"| {m.name} | {m.description} | {m.source} |" for m in results.methods]
-    return ["| method | what it does | from |", "|---|---|---|", *rows]
+    return "\n".join([*head, *methods, "", *list_markdown_table(results), *notes, ""])
 
 
 def list_markdown_table(results: Comparison, only: Sequence[str] | None = None) -> list[str]:
@@ -241,10 +230,8 @@ def _build_panel(results: Comparison, line: MetricLine) -> dict[str, Any]:
     scale = alt.Scale(type="log" if wide else "linear", nice=False, zero=False, padding=10)
     x = alt.X("epsilon:Q", scale=scale, title="epsilon", axis=alt.Axis(values=list(results.epsilons), format="~g"))
     palette = alt.Scale(domain=list(titles.values()), range=[COLORS[i % len(COLORS)] for i in range(len(titles))])
-    color, shape = (
-        alt.Color("method:N", scale=palette),
-        alt.Shape("method:N", scale=alt.Scale(domain=list(titles.values()))),
-    )
+    color = alt.Color("method:N", scale=palette)
+    shape = alt.Shape("method:N", scale=alt.Scale(domain=list(titles.values())))
     base = alt.Chart(alt.Data(values=values))
     y = alt.Y("mean:Q", title=line.unit, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     layers = [

@@ -45,6 +45,7 @@ from privsyn.tasks.codecs.cells import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch_with_numbers
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.error_sources import compute_dependency
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
 from privsyn.tasks.metrics.samples import find_equivalent_share, score_subsamples
 
@@ -198,7 +199,7 @@ class Forecast:
     def words(self) -> tuple[str, ...]:
         """How to read the tables, the assumption, and the figures that depend on it."""
         simulated = f"Means over {self.seeds} simulated releases" if self.seeds > 1 else "One simulated release"
-        fewer = f"; at other epsilons than the spec's, over {count_seeds(self.seeds, at_own_epsilon=False)}"
+        fewer = f"; at other epsilons than the spec's, over {count_seeds_elsewhere(self.seeds)}"
         return (
             READING_NOTE,
             f"Assumed: {self.assumption}. {simulated} of {self.size}{fewer if self.seeds > 1 else ''}.",
@@ -209,15 +210,11 @@ class Forecast:
 
     def as_json(self) -> dict[str, Any]:
         """Return the forecast, JSON-ready."""
-        figures = {
-            name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further_tables")
-        }
-        further = (
-            {"further_tables": {name: table_forecast.as_json() for name, table_forecast in self.further_tables.items()}}
-            if self.further_tables
-            else {}
-        )
-        return {**figures, "words": list(self.words), **further}
+        content = {n: value for n, value in asdict(self).items() if value or n not in ("unmeasured", "further_tables")}
+        content["words"] = list(self.words)
+        if self.further_tables:
+            content["further_tables"] = {name: table.as_json() for name, table in self.further_tables.items()}
+        return content
 
     def epsilon_rows(self) -> list[list[str]]:
         """Return a row of text per epsilon, under :data:`HEADINGS`; guesses begin with ``~``."""
@@ -276,7 +273,6 @@ class Forecast:
         return f"<Forecast of {self.rows:,} {self.unit} at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
 
     def _repr_html_(self) -> str:
-        """Return both tables and the words, for notebooks."""
         return (
             format_html_table(HEADINGS, self.epsilon_rows())
             + format_html_table(self.column_headings(), self.column_rows())
@@ -324,13 +320,20 @@ def forecast(
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, budget_share)
     further = spec.further_tables
-    jobs_of_table = seeds + (len(wanted) - 1) * count_seeds(seeds, at_own_epsilon=False)
+    jobs_of_table = seeds + (len(wanted) - 1) * count_seeds_elsewhere(seeds)
     jobs = (1 + len(further)) * jobs_of_table
     simulate = partial(
-        _simulate, rows=rows, wanted=wanted, seeds=seeds, earlier=earlier, public=public, strength=strength, jobs=jobs
+        _simulate,
+        rows=rows,
+        wanted=wanted,
+        seeds=seeds,
+        earlier=earlier,
+        public=public,
+        strength=strength,
+        progress=lambda done: progress(done, jobs),
     )
     planned = Request(unlinked, threads=1, budget_share=budget_share)
-    first = simulate(planned, progress=progress)
+    first = simulate(planned)
     person = spec.unit.one
     words = f"{first.assumption}. {OF_UNITS[person]}" if spec.panel is not None else first.assumption
     words += ". This covers the first two tables, with their part of the budget" if further else ""
@@ -339,25 +342,18 @@ def forecast(
     for number, name in enumerate(further, 1):
         parent_columns = frozenset(list_constant_columns(table_pairs[name]))
         request = replace(planned, spec=pairs[name], parent_columns=parent_columns)
-        table_forecast = simulate(
-            request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table)
-        )
+        table_forecast = simulate(request, table=name, before=number * jobs_of_table)
         by_table[name] = replace(
             table_forecast, assumption=f"{table_forecast.assumption}. {describe_records(spec, name)}", unit=f"{person}s"
         )
     progress(jobs, jobs)
-    return replace(
-        first, assumption=words, unit=f"{person}s" if spec.panel is not None else "rows", further_tables=by_table
-    )
+    unit = f"{person}s" if spec.panel is not None else "rows"
+    return replace(first, assumption=words, unit=unit, further_tables=by_table)
 
 
-def count_seeds(seeds: int, *, at_own_epsilon: bool) -> int:
-    """Return the number of simulated releases at the spec's epsilon, or half as many (at least 1) at another one."""
-    return seeds if at_own_epsilon else max(seeds // 2, 1)
-
-
-def _progress_after(progress: Progress, before: int, done: int, jobs: int) -> None:
-    progress(before + done, jobs)
+def count_seeds_elsewhere(seeds: int) -> int:
+    """Return the number of simulated releases at another epsilon than the spec's: half as many, at least 1."""
+    return max(seeds // 2, 1)
 
 
 def _simulate(
@@ -369,14 +365,14 @@ def _simulate(
     earlier: str | Path | None,
     public: str | Path | None,
     strength: float | None,
-    jobs: int,
-    progress: Progress,
+    progress: Callable[[int], None],
     table: str = "",
+    before: int = 0,
 ) -> Forecast:
     """Return the forecast of one table with one row per person.
 
-    ``table``: name of a further table (empty: the first tables); ``jobs``: number of simulated releases of all tables,
-    for ``progress``.
+    ``table``: name of a further table (empty: the first tables); ``progress``: called with the number of simulated
+    releases done; ``before``: number of simulated releases of earlier tables.
     """
     spec = request.spec
     # a public table covers the first two tables; rows of further tables are made up
@@ -386,24 +382,21 @@ def _simulate(
     at_spec_epsilon = _with_epsilon(request, spec.privacy.epsilon)
     stand_in = MadeUpTable.of(at_spec_epsilon, rows, earlier, public_table, strength, table)
     qualities: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
-    drawn = [(stand_in.table(seed), stand_in.prior(seed), stand_in.stored(seed)) for seed in range(seeds)]
+    drawn = [stand_in.draw(seed) for seed in range(seeds)]
     several = [
         (epsilon, seed)
         for epsilon in wanted
-        for seed in range(count_seeds(seeds, at_own_epsilon=epsilon == spec.privacy.epsilon))
+        for seed in range(seeds if epsilon == spec.privacy.epsilon else count_seeds_elsewhere(seeds))
     ]
     scored: dict[int, Floats] = {}
     with threadpool_limits(1):  # matrices of a few hundred rows: more threads only wait for each other
         for done, (epsilon, seed) in enumerate(several):
-            progress(done, jobs)
+            progress(before + done)
             made_up, prior, stored = drawn[seed]
             asked = _with_epsilon(request, epsilon, prior)
             qualities[epsilon].append(simulate_figures(asked, made_up, seed, stored, scored))
     unknown = list_nullable(spec) if stand_in.made_up else ()
-    epsilons = [
-        _forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up)
-        for epsilon, several in qualities.items()
-    ]
+    epsilons = [_forecast_at(spec, e, every, unknown, made_up=stand_in.made_up) for e, every in qualities.items()]
     unmeasured = tuple(name for name in spec.unmeasured_columns if name not in request.parent_columns)
     return Forecast(rows, stand_in.words, seeds, tuple(epsilons), stand_in.made_up, unmeasured, spec.privacy.epsilon)
 
@@ -459,7 +452,6 @@ def _with_epsilon(request: Request, epsilon: float, prior: CodeTable | None = No
 
 
 def _check_number(rows: int, seeds: int) -> None:
-    """Raise RequestError for numbers that cannot be simulated."""
     if not 1 <= rows <= MOST_ROWS:
         cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
         raise RequestError(f"{rows:,} rows cannot be simulated", cure, "forecast.rows")
@@ -495,7 +487,9 @@ def _forecast_at(
             _compute_mean(f.misplaced[name] for f in several),
             errors.get(name),
             _compute_mean(f.codes[name] for f in several) if name in first.codes else None,
-            _compute_root_mean_square([f.mean_shifts[name] for f in several]) if name in first.mean_shifts else None,
+            float(np.sqrt(np.mean(np.square([f.mean_shifts[name] for f in several]))))
+            if name in first.mean_shifts
+            else None,
             in_days=name in in_days,
         )
         for name in first.noise
@@ -532,10 +526,6 @@ def _list_relations(several: Sequence[ReleaseQuality]) -> tuple[RelationForecast
 
 def _compute_mean(values: Iterator[float]) -> float:
     return float(np.mean(list(values)))
-
-
-def _compute_root_mean_square(values: Sequence[float]) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def _compute_known(values: Iterator[float | None]) -> float | None:
@@ -646,15 +636,6 @@ class ReleaseQuality:
     all_pairs: int
 
 
-def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
-    """Return the strength of each pair: the share of rows that must change for independence, in [0, 1)."""
-    strengths = []
-    for counts in bins.counts(cliques, threads=1):
-        shares = counts / max(int(counts.sum()), 1)
-        strengths.append(0.5 * float(np.abs(shares - np.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()))
-    return np.array(strengths)
-
-
 def find_threshold(strength: Floats, share: float) -> float | None:
     """Return the strength that a ``share`` of the pairs, 0 to 1, reaches; None for a share of 0."""
     if share == 0 or not len(strength):
@@ -706,7 +687,7 @@ def simulate_figures(
     order_of = {name: place for place, name in enumerate(related)}
     measured = sorted({tuple(sorted(pair, key=order_of.__getitem__)) for pair in inside if order_of.keys() >= {*pair}})
     compared = list(dict.fromkeys((*pairs, *measured)))
-    strengths = dict(zip(compared, map(float, draw_strengths(real, compared)), strict=True))
+    strengths = dict(zip(compared, (compute_dependency(real, compared, threads=1) / 2).tolist(), strict=True))
     return ReleaseQuality(
         noise={name: noise for name, noise in _draw_noise(released).items() if name not in above},
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
@@ -718,7 +699,9 @@ def simulate_figures(
         },
         seen=find_threshold(np.array([strengths[pair] for pair in pairs]), len(measured) / max(all_pairs, 1)),
         pairs=len(measured),
-        sample=_sample(real, pairs, float(distances[len(singles) :].mean()), {} if cut else scored, seed)
+        sample=_sample(
+            real, pairs, float(distances[len(singles) :].mean()), {} if cut or scored is None else scored, seed
+        )
         if pairs
         else None,
         codes={name: released.recode[name].size for name in related},
@@ -749,10 +732,7 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
 
 
 def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) -> float:
-    """Return the error of the mean of synthetic bins, in standard deviations of the real bins.
-
-    0 if all real rows are in one bin, or if either table has no value.
-    """
+    """Return the error of the mean of synthetic bins, in standard deviations of the real bins; 0 if it is unknown."""
     middles = codec.values(fine=False)
     if middles is None:
         return 0.0
@@ -762,13 +742,12 @@ def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) ->
 
 
 def _sample(
-    real: CodeTable, pairs: list[Clique], distance: float, scored: dict[int, Floats] | None, seed: int
+    real: CodeTable, pairs: list[Clique], distance: float, scored: dict[int, Floats], seed: int
 ) -> float | None:
     """Return the share of rows whose random sample has the same L1 distance over pairs as the release."""
     if not real.rows:
         return None
-    scored = {} if scored is None else scored
     if seed not in scored:
-        score = lambda table: {"l1": float(compute_l1_distances(real, table, pairs, threads=1).mean())}  # noqa: E731
-        scored[seed] = score_subsamples(score, real, SHARES)["l1"]
+        scores = {"l1": lambda table: float(compute_l1_distances(real, table, pairs, threads=1).mean())}
+        scored[seed] = score_subsamples(scores, real, SHARES)["l1"]
     return find_equivalent_share(SHARES, scored[seed], distance, "lower")

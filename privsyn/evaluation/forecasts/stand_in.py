@@ -24,7 +24,7 @@ from privsyn.base.settings import load_settings
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import OpenTable, open_table
+from privsyn.evaluation.coded_tables import open_table
 from privsyn.storage.released_files import (
     check_measured,
     check_released_file,
@@ -38,6 +38,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.metrics.samples import take_rows
 
 DEFAULT_STRENGTH = 0.9
 """Largest correlation of made-up columns."""
@@ -46,24 +47,24 @@ CATEGORY_SKEW = 2.0
 """The i-th largest made-up category has a share proportional to 1 / i^CATEGORY_SKEW."""
 
 Floats = NDArray[np.float64]
+Rows = tuple[CodeTable, pa.Table]
+"""Public rows, in fine codes and as stored."""
 
 PLACES = 24
 """Number of equally likely values of the latent variable, over which joint counts are averaged."""
 
 
 class MadeUpTable(NamedTuple):
-    """The stand-in for the private table; functions take the seed of a simulated release.
+    """The stand-in for the private table.
 
-    ``table``: the stand-in's rows in fine codes.  ``prior``: rows that replace the spec's prior (None: keep the prior).
+    ``draw``: takes the seed of a simulated release.  It returns the stand-in's rows in fine codes, rows that replace
+    the spec's prior (None: keep the prior), and the same rows with their values (None: only codes).
     ``words``: the stand-in's description.  ``made_up``: whether the rows are made up.
-    ``stored``: the same rows with their values (None: only codes).
     """
 
-    table: Callable[[int], CodeTable]
-    prior: Callable[[int], CodeTable | None]
+    draw: Callable[[int], tuple[CodeTable, CodeTable | None, pa.Table | None]]
     words: str
     made_up: bool = False
-    stored: Callable[[int], pa.Table | None] = lambda seed: None
 
     @classmethod
     def of(
@@ -73,7 +74,7 @@ class MadeUpTable(NamedTuple):
         earlier: str | Path | None,
         public: str | Path | None,
         strength: float | None,
-        table: str = "",
+        table: str,
     ) -> MadeUpTable:
         """Return ``rows`` rows drawn from an earlier release, a public table or the spec's prior, or made-up rows.
 
@@ -86,53 +87,38 @@ class MadeUpTable(NamedTuple):
             raise RequestError(problem, "Choose one of them", "forecast.earlier")
         encoding, prior = request.encoding, request.prior
         if earlier is not None or public is not None:
-            kind = "earlier release" if earlier is not None else "public table"
             if earlier is not None:
-                source = read_release_rows(earlier, encoding, request.spec, table)
+                codes, stored = read_release_rows(earlier, encoding, request.spec, table)
             else:
-                source = read_public_rows(public or "", encoding, request.spec)
-            return cls(
-                lambda seed: resample_rows(source.codes, rows, seed),
-                lambda seed: None,
-                f"rows like the {kind}",
-                stored=lambda seed: source.stored.take(_draw_places(source.codes, rows, seed)),
-            )
+                codes, stored = read_public_rows(public or "", encoding, request.spec)
+            words = f"rows like the {'earlier release' if earlier is not None else 'public table'}"
+            places = lambda seed: _draw_places(codes, rows, seed)  # noqa: E731
+            return cls(lambda seed: (take_rows(codes, places(seed)), None, stored.take(places(seed))), words)
         if prior is not None:
             if strength is not None:
                 problem = "made-up rows are not like the spec's prior, so they cannot show its benefit"
                 cure = "Leave it out to use rows like the prior's, or name a public table or an earlier release"
                 raise RequestError(problem, cure, "forecast.strength")
             words = "rows like the spec's prior, which cannot fit better: it helps at most this much"
-            return cls(
-                lambda seed: resample_rows(prior, rows, seed),
-                lambda seed: resample_rows(prior, prior.rows, seed, 3),
-                words,
-            )
+            again = lambda seed: resample_rows(prior, prior.rows, seed, 3)  # noqa: E731
+            return cls(lambda seed: (resample_rows(prior, rows, seed), again(seed), None), words)
         most = DEFAULT_STRENGTH if strength is None else strength
         if not 0 <= most <= 1:
             raise RequestError(f"{most:g} is not a strength", "Choose a correlation from 0 to 1", "forecast.strength")
         words = f"typical columns, with pairs correlated by 0 to {most:g}, most of them weakly"
-        return cls(lambda seed: assume_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
+        return cls(lambda seed: (assume_rows(encoding, rows, most, seed), None, None), words, made_up=True)
 
 
 def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
     """Return ``rows`` rows drawn from the table with replacement."""
-    drawn = _draw_places(table, rows, seed, stream)
-    return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
+    return take_rows(table, _draw_places(table, rows, seed, stream))
 
 
 def _draw_places(table: CodeTable, rows: int, seed: int, stream: int = 1) -> NDArray[np.int64]:
     return np.random.default_rng([seed, stream]).integers(0, table.rows, rows)
 
 
-class PublicRows(NamedTuple):
-    """Public rows, in fine codes and as stored."""
-
-    codes: CodeTable
-    stored: pa.Table
-
-
-def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str = "") -> PublicRows:
+def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str) -> Rows:
     """Return the synthetic rows of a released folder; rows of a further ``table`` come with the rows above.
 
     Raises RequestError if it is not a release or has other columns.
@@ -157,10 +143,10 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
         if isinstance(error, RequestError):
             raise error.about(field) from None
         raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
-    return _read_opened(open_table(rows, encoding, spec, field), field)
+    return _read_rows(rows, encoding, spec, field)
 
 
-def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> PublicRows:
+def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> Rows:
     """Return the rows of a public table.
 
     Raises RequestError if it does not fit the spec, and for the spec's own table, which is private.
@@ -171,14 +157,15 @@ def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpe
         raise RequestError(
             "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )
-    return _read_opened(open_table(str(path), encoding, spec, "forecast.public"), "forecast.public")
+    return _read_rows(str(path), encoding, spec, "forecast.public")
 
 
-def _read_opened(opened: OpenTable, field: str) -> PublicRows:
+def _read_rows(table: str | pa.Table, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Rows:
+    opened = open_table(table, encoding, spec, field)
     codes = opened.read().fine
     if not codes.rows:
         raise RequestError("has no rows", "Name a table with rows", field)
-    return PublicRows(codes, pa.Table.from_batches(opened.batches()))
+    return codes, pa.Table.from_batches(opened.batches())
 
 
 def list_nullable(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -196,10 +183,10 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
     """
     rng = np.random.default_rng([seed, 2])
     codecs = encoding.codecs
-    pull = draw_pulls(len(codecs), strength, rng)
+    pulls = draw_pulls(len(codecs), strength, rng)
     hidden = ndtri(rng.random(rows))
     columns = []
-    for codec, weight in zip(codecs, pull, strict=True):
+    for codec, weight in zip(codecs, pulls, strict=True):
         moved = weight * hidden + np.sqrt(1 - weight**2) * ndtri(rng.random(rows))
         place = np.empty(rows)
         place[np.argsort(moved, kind="stable")] = (np.arange(rows) + 0.5) / rows
@@ -207,12 +194,12 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
     return CodeTable(encoding.domain, tuple(columns))
 
 
-def draw_pulls(columns: int, strength: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def draw_pulls(columns: int, strength: float, rng: np.random.Generator) -> Floats:
     """Return each column's correlation with the latent variable of :func:`assume_rows`, shape (columns,)."""
     return np.sqrt(strength) * np.linspace(0, 1, columns + 1)[1:][rng.permutation(columns)] ** 2
 
 
-def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]:
+def assume_shares(codec: Codec, rng: np.random.Generator) -> Floats:
     """Return the shares of a column's bins in :func:`assume_rows`, shape (bins,), summing to 1."""
     shares = 1.0 / (1.0 + rng.permutation(int(codec.groups.max()) + 1)) ** CATEGORY_SKEW
     for start, end in codec.in_order:
@@ -221,7 +208,7 @@ def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]
     return np.asarray(shares / shares.sum())
 
 
-def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
+def _draw_codes(codec: Codec, place: Floats, rng: np.random.Generator) -> NDArray[np.uint32]:
     """Return a fine code for each quantile ``place``, 0 to 1: its bin, then a uniformly drawn code of the bin."""
     groups = codec.groups
     bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
@@ -281,14 +268,11 @@ class AssumedRows:
         """Yield the rounded expected counts of each clique, like :func:`privsyn.tasks.kernels.counting.count`."""
         for clique in cliques:
             start = time.process_time()
-            chances = [self._get_chances(a, filtered=padded_result) for a in clique]
+            shown = slice(None) if padded_result or not self.padded else slice(-1)
+            chances = [self.chances[attribute][:, shown] for attribute in clique]
             table = np.rint(self.rows * _average(chances)).astype(np.int64)
             self.seconds[0] += time.process_time() - start
             yield table
-
-    def _get_chances(self, attribute: str, *, filtered: bool) -> Floats:
-        chances = self.chances[attribute]
-        return chances if filtered or not self.padded else chances[:, :-1]
 
 
 @dataclass(frozen=True)

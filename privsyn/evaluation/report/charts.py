@@ -56,7 +56,8 @@ def draw_heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
         alt.Tooltip("cause:N", title="cause"),
     ]
     scale = alt.Scale(type="pow", exponent=0.75, domain=[0, most_l1 or 1], range=[0.05, 1])
-    legend = alt.Legend(orient="top", title="L1 error", values=_list_ticks(most_l1), format=".2~g", symbolType="square")
+    ticks = [float(f"{most_l1 * part:.2g}") for part in (1 / 8, 1 / 4, 1 / 2, 1)] if most_l1 else [0.0]
+    legend = alt.Legend(orient="top", title="L1 error", values=ticks, format=".2~g", symbolType="square")
     base = alt.Chart(_ROWS).encode(**_lay_out_grid(columns, step))
     cells = base.mark_rect(color=VERMILION).encode(opacity=alt.Opacity("l1:Q", scale=scale, legend=legend))
     dots = base.mark_point(filled=True, size=max(3.0, step * step / 25), color="black", opacity=1)
@@ -202,7 +203,7 @@ def _build_one_way_base() -> alt.Chart:
             cut="datum.synthetic + datum.band > 1 ? ', drawn up to 100%' : ''",
         )
         .transform_calculate(
-            noise=f"isValid(datum.sd) ? '± ' + format(datum.band, '{_SHARE}') + datum.cut : 'not known'",
+            noise=f"isValid(datum.sd) ? '± ' + format(datum.band, '{_SHARE}') + datum.cut : 'not known'"
         )
         .encode(tooltip=tooltip)
     )
@@ -230,11 +231,6 @@ def _thin_axis(**options: Any) -> alt.Axis:
 
 def _choose_step(columns: Sequence[str], room: float, least: float, limit: float) -> float:
     return max(least, min(limit, room / max(1, len(columns))))
-
-
-def _list_ticks(limit: float) -> list[float]:
-    """Return legend values: an eighth, a quarter, a half and the whole of ``limit``, to two digits."""
-    return [float(f"{limit * part:.2g}") for part in (1 / 8, 1 / 4, 1 / 2, 1)] if limit else [0.0]
 
 
 def _lay_out_grid(columns: Sequence[str], step: float, *, labels: bool = True, room: int = 160) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -19,15 +19,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from privsyn.data_contracts.certificate import explain_missing_relations
-from privsyn.data_contracts.evaluation import (
-    ColumnStatistics,
-    Evaluation,
-    Metric,
-    OneWay,
-    Pair,
-    SizeError,
-    Statistic,
-)
+from privsyn.data_contracts.evaluation import ColumnStatistics, Evaluation, Metric, OneWay, Pair, Statistic
 from privsyn.evaluation.report import charts
 from privsyn.publish.overview_chart import SHOWN_BINS, Bins
 from privsyn.tasks.metrics.samples import SHARES
@@ -74,15 +66,16 @@ def render(evaluation: Evaluation) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str]] = {
         "number": format_number,
         "percent": format_percent,
-        "association": format_association,
+        "association": lambda value: "–" if value is None else f"{value:.2f}",
         "like_a_sample": compare_to_sample,
         "sentence": make_sentence,
-        "breakable": _allow_breaks,
+        "breakable": lambda name: Markup("_<wbr>").join(escape(part) for part in name.split("_")),
         "coded": _mark_code,
     }
+    environment.filters |= filters
     library, script = _read_library(), _read_part("report.js")
     most = max([*(p.l1 for p in evaluation.pairs), *(o.l1 for o in evaluation.one_ways)], default=0.0)
     return environment.get_template("page.html.j2").render(
@@ -154,14 +147,16 @@ def build_tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     position = {o.column: i for i, o in enumerate(evaluation.one_ways)}
     tables = {f"column-{position[o.column]}": build_one_way_table(o) for o in evaluation.one_ways}
     tables["pairs"] = _build_table(_PAIR_FIELDS, [_build_pair_row(p) for p in list_worst_pairs(evaluation)])
-    tables["diagonal"] = _build_table(_PAIR_FIELDS, [_build_diagonal_row(o) for o in evaluation.one_ways])
-    tables["sizes"] = _build_table(
-        ("ways", "size", "middle", "marginals", "mean_l1"),
-        [
-            [s.ways, f"{s.cells_from:,} – {s.cells_to:,}", _compute_middle(s), s.marginals, _shorten(s.mean_l1)]
-            for s in sorted(evaluation.sizes, key=lambda s: (s.ways, s.cells_from))
-        ],
-    )
+    diagonal = [
+        [o.column, o.column, len(o.labels), _shorten(o.l1), "", None, explain_column(o), None, None, None]
+        for o in evaluation.one_ways
+    ]
+    tables["diagonal"] = _build_table(_PAIR_FIELDS, diagonal)
+    sizes = []
+    for s in sorted(evaluation.sizes, key=lambda s: (s.ways, s.cells_from)):
+        middle = round(max(1.0, sqrt(max(1, s.cells_from) * s.cells_to)), 1)  # the geometric mean
+        sizes.append([s.ways, f"{s.cells_from:,} – {s.cells_to:,}", middle, s.marginals, _shorten(s.mean_l1)])
+    tables["sizes"] = _build_table(("ways", "size", "middle", "marginals", "mean_l1"), sizes)
     tables["stages"] = _build_table(
         ("stage", "over", "marginals", "mean_l1"),
         [[_STAGES[s.stage], _OVER["not" in s.stage], s.marginals, _shorten(s.mean_l1)] for s in evaluation.stages],
@@ -195,30 +190,9 @@ _OVER = {False: "measured marginals", True: "pairs not selected"}
 
 def _build_pair_row(p: Pair) -> list[Any]:
     real, synthetic = p.association_real, p.association_synthetic
-    difference = None if real is None or synthetic is None else _shorten(synthetic - real)
-    measured = "yes" if p.measured else "no"
-    consistent = _shorten(p.consistent_l1)
-    return [
-        p.a,
-        p.b,
-        p.cells,
-        _shorten(p.l1),
-        measured,
-        consistent,
-        p.cause,
-        _shorten(real),
-        _shorten(synthetic),
-        difference,
-    ]
-
-
-def _build_diagonal_row(o: OneWay) -> list[Any]:
-    return [o.column, o.column, len(o.labels), _shorten(o.l1), "", None, explain_column(o), None, None, None]
-
-
-def _compute_middle(size: SizeError) -> float:
-    """Return the geometric mean of the smallest and the largest number of cells, at least 1."""
-    return round(max(1.0, sqrt(max(1, size.cells_from) * size.cells_to)), 1)
+    associations = (real, synthetic, None if real is None or synthetic is None else synthetic - real)
+    errors = [_shorten(p.l1), "yes" if p.measured else "no", _shorten(p.consistent_l1)]
+    return [p.a, p.b, p.cells, *errors, p.cause, *map(_shorten, associations)]
 
 
 def _build_table(fields: Sequence[str], rows: list[list[Any]]) -> dict[str, Any]:
@@ -239,13 +213,7 @@ def _make_distinct(labels: Sequence[str]) -> list[str]:
     return distinct
 
 
-def _allow_breaks(name: str) -> Markup:
-    """Return the name escaped, with break points for a narrow column."""
-    return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
-
-
 def _mark_code(text: str) -> Markup:
-    """Return the text escaped, with text between backticks as code."""
     parts = [escape(part) for part in text.split("`")]
     if len(parts) % 2 == 0:
         return escape(text)
@@ -325,11 +293,6 @@ def format_number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def format_association(value: float | None) -> str:
-    """Return an association with two decimals; a dash for None."""
-    return "–" if value is None else f"{value:.2f}"
-
-
 def format_percent(share: float) -> str:
     """Return a share (0..1) as a percentage of two significant digits: 12 %, 0.4 %."""
     value = 100 * share
@@ -389,23 +352,17 @@ def write_verdict(evaluation: Evaluation) -> str:
     """
     if empty := _describe_empty(evaluation):
         return empty
-    parts = (
-        _describe_misread(evaluation),
-        _describe_typical(evaluation),
-        _join_columns(evaluation),
-        _describe_worst(evaluation),
-    )
-    return "; ".join(p for p in parts if p) + "."
+    describers = (_describe_misread, _describe_typical, _join_columns, _describe_worst)
+    return "; ".join(filter(None, (describe(evaluation) for describe in describers))) + "."
 
 
 def _describe_misread(evaluation: Evaluation) -> str:
     names = [o.column for o in evaluation.one_ways if o.misread]
     if not names:
         return ""
-    shown = ", ".join(names[:SHOWN_MISREAD]) + (
-        f" and {len(names) - SHOWN_MISREAD} more" * (len(names) > SHOWN_MISREAD)
-    )
-    return f"The real table is misread in {shown}, so these columns of the release are wrong at any noise"
+    shown = ", ".join(names[:SHOWN_MISREAD])
+    more = f" and {len(names) - SHOWN_MISREAD} more" if len(names) > SHOWN_MISREAD else ""
+    return f"The real table is misread in {shown}{more}, so these columns of the release are wrong at any noise"
 
 
 def _describe_empty(evaluation: Evaluation) -> str:
@@ -442,12 +399,10 @@ def _join_columns(evaluation: Evaluation) -> str:
     if not with_noise:
         return ""
     within = sum(explain_column(o) == "noise" for o in with_noise)
+    if within == len(with_noise) == 1:
+        return "its column is within the noise"
     if within == len(with_noise):
-        return (
-            f"all {within} columns on their own are within the noise"
-            if within > 1
-            else "its column is within the noise"
-        )
+        return f"all {within} columns on their own are within the noise"
     return f"{within} of {len(with_noise)} columns on their own are within the noise"
 
 

@@ -153,17 +153,12 @@ def _describe_implementation(release: DescribedRelease) -> dict[str, Any]:
 def _describe_administration(release: DescribedRelease) -> dict[str, Any]:
     about = release.about
     homepage = {"title": release.title, "url": about.homepage, "organization": about.publisher}
-    sources: dict[str, Any] = {
-        "method": {"evidence_source_type": "Peer-reviewed publication", "inproceedings": _PAPER},
-        "release": {
-            "evidence_source_type": "Formal publication by the deploying organization",
-            "misc": {key: value for key, value in homepage.items() if value},
-        },
-    }
-    if not about.homepage:
-        del sources["release"]
+    formal = {"evidence_source_type": "Formal publication by the deploying organization", "misc": homepage}
     return {
-        "evidence_sources": sources,
+        "evidence_sources": {
+            "method": {"evidence_source_type": "Peer-reviewed publication", "inproceedings": _PAPER},
+            "release": formal if about.homepage else {},
+        },
         "status": "Draft",
         "registry_authors": [about.publisher] if about.publisher else [],
         "tier": 3,
@@ -222,16 +217,12 @@ def describe_domain(release: DescribedRelease) -> str:
     names = list(release.ranges)
     shown = ", ".join(names[:NAMED_COLUMNS])
     more = f" and {len(names) - NAMED_COLUMNS:,} more" if len(names) > NAMED_COLUMNS else ""
+    unread = ", ".join(release.spec.unmeasured_columns)
+    unread = f" Not looked at, and drawn at random from the request alone: {unread}." if unread else ""
     return (
         f"Tables of any number of records with {len(names):,} column{'' if len(names) == 1 else 's'} ({shown}{more}), "
-        f"each with the domain that the public request states (manifest.json).{_describe_unread(release)}"
+        f"each with the domain that the public request states (manifest.json).{unread}"
     )
-
-
-def _describe_unread(release: DescribedRelease) -> str:
-    """Return a sentence on the columns that no look asks about; empty if there are none."""
-    names = ", ".join(release.spec.unmeasured_columns)
-    return f" Not looked at, and drawn at random from the request alone: {names}." if names else ""
 
 
 def describe_preprocessing(release: DescribedRelease) -> str:
@@ -239,10 +230,8 @@ def describe_preprocessing(release: DescribedRelease) -> str:
     unit = release.spec.unit
     words = "All rows are used; the publisher states how many a person has at most."
     if unit.identifier is not None:
-        words = (
-            f"At most {unit.records} rows per {unit.one} are kept, by the column {unit.identifier}; rows without it "
-            "are dropped."
-        )
+        words = f"At most {unit.records} rows per {unit.one} are kept, by the column {unit.identifier}; rows without "
+        words += "it are dropped."
         words += "" if release.spec.panel is None else " One record is made from them before anything is counted."
     return (
         "Domains, bounds and bins come from the public request, never from the private table. Values outside, and "

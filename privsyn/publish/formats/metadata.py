@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -139,9 +139,12 @@ def build_data_package(release: DescribedRelease) -> dict[str, Any]:
 
 def build_table_schema(release: DescribedRelease) -> dict[str, Any]:
     """Return the Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
-    style = choose_style(release.spec, release.ranges)
     columns = {name: release.spec.get_published_column(name) for name in release.ranges}
-    fields = [_describe_field(name, columns[name], domain, style) for name, domain in release.ranges.items()]
+    return _build_schema(columns, release.ranges, choose_style(release.spec, release.ranges))
+
+
+def _build_schema(columns: Mapping[str, Any], ranges: Mapping[str, ValueRange], style: CsvStyle) -> dict[str, Any]:
+    fields = [_describe_field(name, columns[name], domain, style) for name, domain in ranges.items()]
     return {"fields": fields, "missingValues": [style.null]}
 
 
@@ -185,16 +188,22 @@ def _describe_synthetic(release: DescribedRelease) -> list[dict[str, Any]]:
     if release.spec.panel is not None:
         person = release.spec.unit.one
         about = f"The synthetic table, {release.rows:,} rows, {person} by {person} and in their order."
-    resources = []
-    for kind in ("csv", "parquet"):
-        for name in release.tables(kind):
-            resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
-            if kind == "csv":
-                resource["dialect"] = _describe_dialect(choose_style(release.spec, release.ranges))
-                resource["encoding"] = choose_style(release.spec, release.ranges).encoding
-                resource["profile"] = "tabular-data-resource"
-            resources.append(resource)
-    return resources
+    style = choose_style(release.spec, release.ranges)
+    return [
+        _describe_table(release, name, kind, about, schema, style)
+        for kind in ("csv", "parquet")
+        for name in release.tables(kind)
+    ]
+
+
+def _describe_table(
+    release: DescribedRelease, name: str, kind: str, about: str, schema: str | dict[str, Any], style: CsvStyle
+) -> dict[str, Any]:
+    resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
+    if kind == "csv":
+        resource |= {"dialect": _describe_dialect(style), "encoding": style.encoding}
+        resource["profile"] = "tabular-data-resource"
+    return resource
 
 
 def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
@@ -215,8 +224,7 @@ def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
                 continue
             style = choose_style(get_published_spec(spec, table), ranges)
             columns = {column: describe_linked_column(spec, table, column) for column in ranges}
-            fields = [_describe_field(column, columns[column], domain, style) for column, domain in ranges.items()]
-            schema: dict[str, Any] = {"fields": fields, "missingValues": [style.null]}
+            schema = _build_schema(columns, ranges, style)
             row_key = spec.tables[table].key
             schema |= {} if row_key is None else {"primaryKey": row_key}
             if table != above:
@@ -224,11 +232,7 @@ def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
                 refers = {"resource": name_resource(name_linked_file(upper, kind)), "fields": key}
                 schema["foreignKeys"] = [{"fields": key, "reference": refers}]
                 words.setdefault(table, f"Rows of {upper}, in order within each row above.")
-            resource = {**_describe_file(release, name, kind), "description": words[table], "schema": schema}
-            if kind == "csv":
-                resource |= {"dialect": _describe_dialect(style), "encoding": style.encoding}
-                resource["profile"] = "tabular-data-resource"
-            resources.append(resource)
+            resources.append(_describe_table(release, name, kind, words[table], schema, style))
     return resources
 
 
@@ -396,7 +400,6 @@ def _describe_record_set(release: DescribedRelease) -> dict[str, Any]:
 
 
 def _describe_responsible(release: DescribedRelease) -> dict[str, Any]:
-    """Return the Responsible-AI terms that apply."""
     about = release.about
     return {
         "rai:dataCollectionType": ["Others"],

@@ -256,7 +256,7 @@ def _to_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 def _write(folder: Path, table: str, ranges: Mapping[str, ValueRange], parts: Iterable[Mapping[str, pa.Array]]) -> None:
     path, schema = folder / name_linked_file(table), build_released_schema(ranges)
-    with translate_os_errors(path), _open(path, schema) as file:
+    with translate_os_errors(path), pq.ParquetWriter(path, schema, compression="zstd") as file:
         for columns in parts:
             file.write_batch(pa.RecordBatch.from_pydict({name: columns[name] for name in ranges}).cast(schema))
 
@@ -265,10 +265,6 @@ def _iterate(paths: Iterable[Path]) -> Iterator[pa.RecordBatch]:
     for path in paths:
         with open_parquet(path) as file:
             yield from (batch for batch in file.iter_batches() if batch.num_rows)
-
-
-def _open(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(path, schema, compression="zstd")
 
 
 def name_csv(parquet: str) -> str:
@@ -333,9 +329,8 @@ def write_csv(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange], style:
         schema = pa.schema([_as_written(field) for field in source.schema_arrow])
         with pa_csv.CSVWriter(csv, schema, write_options=options) as target:
             for batch in source.iter_batches(batch_size=BATCH_ROWS):
-                columns = [
-                    _format_column(column, ranges[name]) for name, column in zip(schema.names, batch, strict=True)
-                ]
+                named = zip(schema.names, batch, strict=True)
+                columns = [_format_column(column, ranges[name]) for name, column in named]
                 target.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
@@ -380,11 +375,7 @@ def _quote(texts: pa.Array, style: CsvStyle) -> pa.Array:
 
 def find_formulas(ranges: Mapping[str, ValueRange]) -> list[str]:
     """Return columns whose name or categories a spreadsheet may take for formulas, by the public spec alone."""
-    columns = []
-    for name, domain in ranges.items():
-        if any(text.startswith(FORMULA) for text in (name, *list_categories(domain))):
-            columns.append(name)
-    return columns
+    return [n for n, domain in ranges.items() if any(t.startswith(FORMULA) for t in (n, *list_categories(domain)))]
 
 
 def _as_written(field: pa.Field) -> pa.Field:

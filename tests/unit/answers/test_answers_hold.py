@@ -15,7 +15,6 @@ from privsyn.answers.cells import ColumnCells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.counted import _bound_shares, answer_counts, answer_means, answer_shares
 from privsyn.answers.number_columns import answer_correlations, answer_quantiles
-from privsyn.answers.persons import TransitionShares
 from privsyn.answers.question import Question, estimate_best_linear
 from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
 from privsyn.answers.simulated import answer_function, answer_regression
@@ -444,15 +443,13 @@ def test_intervals_cover_the_share_as_often_as_they_say() -> None:
     rng, real, sigma = np.random.default_rng(0), np.array([[600.0, 100.0, 50.0]]), 20.0
     shares, covered = real / real.sum(), []
     for _ in range(400):
-        found = TransitionShares([], [], [], [], [], [], [], [])
         noisy = real + rng.normal(0, sigma, real.shape)
-        persons._add(found, "", ["a", "b", "c"], noisy, np.full(real.shape, sigma), 0.95)
-        covered.append((np.array(found.low) <= shares[0]) & (shares[0] <= np.array(found.high)))
+        found = persons._iterate_shares("", ["a", "b", "c"], noisy, np.full(real.shape, sigma), 0.95)
+        covered.append([t.low <= share <= t.high for t, share in zip(found, shares[0], strict=True)])
     assert 0.93 <= np.mean(covered) <= 0.975
 
 
 def test_a_share_of_few_pairs_is_not_known() -> None:
-    found = TransitionShares([], [], [], [], [], [], [], [])
-    persons._add(found, "", ["a", "b"], np.array([[20.0, 10.0]]), np.full((1, 2), 20.0), 0.95)
-    assert found.source == ["not known", "not known"]
-    assert (found.low, found.high) == ([0.0, 0.0], [1.0, 1.0])
+    found = list(persons._iterate_shares("", ["a", "b"], np.array([[20.0, 10.0]]), np.full((1, 2), 20.0), 0.95))
+    assert [t.source for t in found] == ["not known", "not known"]
+    assert [(t.low, t.high) for t in found] == [(0.0, 1.0), (0.0, 1.0)]

@@ -107,7 +107,7 @@ def test_an_attack_that_is_wrong_more_often_than_not_is_turned_over(
 ) -> None:
     """An AUC of 0.3 gives away as much as one of 0.7: who lies far away was in the data."""
     monkeypatch.setattr(
-        "privsyn.evaluation.scores.measure_membership", lambda *_, **__: Membership(20, 100, auc, 0.01, 0.2, 0.1, 0.1)
+        "privsyn.evaluation.scores.measure_membership", lambda *_, **__: Membership(20, 100, auc, 0.01, 0.2)
     )
     this = scorer(THREE)
     this.holdout = table(THREE, 100, seed=2)

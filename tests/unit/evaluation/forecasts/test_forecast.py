@@ -22,12 +22,12 @@ from privsyn.evaluation.forecasts.forecast import (
     SURE,
     SURE_SHIFT,
     ColumnForecast,
-    draw_strengths,
     find_threshold,
     forecast,
     take_units_for_rows,
 )
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.error_sources import compute_dependency
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.specs import make_spec
@@ -182,7 +182,7 @@ def test_strength_is_the_share_of_rows_out_of_place_and_as_many_pairs_reach_the_
     request = Request(make_spec({"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}))
     codes = np.array([0, 1] * 50, dtype=np.uint8)
     bins = CodeTable(request.encoding.domain, (codes, codes))
-    assert draw_strengths(bins, list_all_cliques(bins.domain, 2)) == pytest.approx([0.5])
+    assert compute_dependency(bins, list_all_cliques(bins.domain, 2)) / 2 == pytest.approx([0.5])
     found = np.array([0.1, 0.4, 0.2, 0.3])
     assert find_threshold(found, 0.5) == pytest.approx((0.2 * 0.3) ** 0.5)
     assert find_threshold(found, 0.0) is None and find_threshold(found, 1e-6) == pytest.approx((0.3 * 0.4) ** 0.5)

@@ -137,8 +137,7 @@ def test_the_flow_agrees_with_the_linear_program(first: int) -> None:
         p, q, axes, tolerance = random_case(seed)
         result = compute_aemc(p, q, axes, tolerance)
         referee = aemc_linear_program(p, q, bin_distances(axes), tolerance)
-        assert referee - 1e-7 <= result.aemc <= referee + result.rounding + 1e-7, f"seed {seed}"
-        assert result.rounding < 1e-3 * (1 + p.sum() + q.sum())
+        assert referee - 1e-7 <= result.aemc <= referee + 2e-6, f"seed {seed}"
         assert result.by_bin.sum() == pytest.approx(result.aemc)
         assert sum(result.along) + result.adjusted == pytest.approx(result.aemc)
 
@@ -161,7 +160,7 @@ def test_whole_fractions_are_exact_and_odd_weights_have_a_stated_error() -> None
         assert (scale.exact, scale.cost) == (False, units)
     p, q = np.zeros((4, 3), int), np.zeros((4, 3), int)
     p[0, 0] = q[3, 2] = 1
-    assert 0 < compute_aemc(p, q, odd, 0.0).rounding <= 5 / 10**9  # 3 steps along the line, 2 through the star
+    assert compute_aemc(p, q, odd, 0.0).aemc == pytest.approx(1.0, abs=5 / 10**9)  # both axes from end to end
 
 
 def test_fractions_never_reach_the_flow_solver() -> None:

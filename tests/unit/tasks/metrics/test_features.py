@@ -102,7 +102,7 @@ def test_awkward_tables() -> None:
     assert compute_svm_error(always_two, real, "label") == pytest.approx(1 - share_of[2])
     assert compute_svm_error(none, real, "label") == pytest.approx(1 - share_of[0])
     assert compute_svm_error(real, none, "label") == 0
-    assert compare_classifiers(none, real, None, "label") == Classification("label", 0.0, 0.0, 0.0, 0, False)
+    assert compare_classifiers(none, real, None, "label") == Classification(0.0, 0.0, 0.0, 0, False)
     assert compare_classifiers(separable(1), none, None, "label").test_rows == 1
     alone = CodeTable(Domain.of({"label": 2}), (np.array([0, 1, 1], np.uint8),))
     assert compute_svm_error(alone, alone, "label") == pytest.approx(1 / 3)
@@ -200,4 +200,4 @@ def test_an_evaluation_with_a_hold_out() -> None:
     assert found.error == 1
     assert found.non_private == 0
     assert found.majority == pytest.approx((holdout.column("label") != 0).mean())
-    assert (found.test_rows, found.held_out, found.label) == (400, True, "label")
+    assert (found.test_rows, found.held_out) == (400, True)

@@ -118,13 +118,13 @@ REAL = table((0, 0), (0, 0), (0, 1), (2, 3))
 
 
 def test_unique_rows_by_hand() -> None:
-    """Unique: (0, 1) and (2, 3), half of the rows.  Of five synthetic rows three are (0, 1): share 3/5, and one of the
+    """Unique: (0, 1) and (2, 3), half of the rows.  Of five synthetic rows three are (0, 1): share 3/5.
 
-    two unique rows is repeated.  (0, 0) is real but not unique; (1, 1) is nobody's.  Of the hold-out one of four.
+    (0, 0) is real but not unique; (1, 1) is nobody's.  Of the hold-out one of four.
     """
     synthetic = table((0, 1), (0, 1), (0, 1), (0, 0), (1, 1))
     found = measure_uniqueness(REAL, synthetic, table((2, 3), (0, 0), (1, 0), (2, 2)))
-    assert found == Uniqueness(share=3 / 5, holdout_share=1 / 4, unique=1 / 2, repeated=1 / 2)
+    assert found == Uniqueness(share=3 / 5, holdout_share=1 / 4, unique=1 / 2)
 
 
 @pytest.mark.parametrize("width", [1, 7, 60])

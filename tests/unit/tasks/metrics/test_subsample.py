@@ -65,9 +65,8 @@ def test_scores_are_taken_on_the_same_samples() -> None:
     found = score_subsamples(scores, table, (0.1, 0.5, 1.0), seed=4)
     assert found["a"].tolist() == found["b"].tolist() == [5.0, 25.0, 50.0]
     assert seen["a"] == seen["b"] and len(seen["a"]) == 3
-    together = score_subsamples(lambda t: {"a": float(t.rows), "m": t.columns[0].mean()}, table, (0.1, 0.5), 4)
-    assert together["a"].tolist() == [5.0, 25.0]
-    assert together["m"][0] == pytest.approx(np.mean(seen["a"][0]))
+    means = score_subsamples({"m": lambda t: t.columns[0].mean()}, table, (0.1, 0.5), 4)["m"]
+    assert means[0] == pytest.approx(np.mean(seen["a"][0]))
 
 
 @pytest.mark.parametrize(
