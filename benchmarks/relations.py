@@ -23,6 +23,7 @@ which anything was changed:
 6. 2026-11-26, `privsyn` with two seeds, after columns that are null together stayed so.
 7. 2026-11-28, `privsyn` with one seed on ma2019 alone, by SDMetrics' reports (benchmarks/rulers.py).
 8. 2026-11-29, `privsyn` with three seeds, after a first look chose cells and `tight` became the default accountant.
+9. 2026-11-29, `privsyn` with three seeds, after whole rungs became cells where noise hides the rows.
 """
 
 from __future__ import annotations
