@@ -62,7 +62,7 @@ def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
         begins = ends - bins.widths[rows]
         low, high = begins[found].min(), ends[found].max()
         reach = REACH * (high - low)
-        clear[rows[(ends <= low - reach) | (begins >= high + reach)]] = 0.0
+        clear[rows[~found & ((ends <= low - reach) | (begins >= high + reach))]] = 0.0  # a single value has no width
     return clear
 
 

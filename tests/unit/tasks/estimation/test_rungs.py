@@ -311,6 +311,26 @@ def test_doubtful_cells_without_clear_rows_become_empty(
     assert empty_doubtful(counts, 10.0, bins).tolist() == np.where(bits(kept), counts, 0.0).tolist()
 
 
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_single_value_without_width_keeps_its_count_if_it_alone_is_clear(place: int) -> None:
+    """Cells outside the clear ones lose their counts; a clear one at an end of the bounds is not outside itself."""
+    width = np.where(np.arange(4) == place, 0.0, 1.0)
+    point = Points(np.array([place]), np.array([abs(place - 1)]), np.zeros(1))
+    bins = AttributeBins(np.arange(4, dtype=np.int32), ((0, 4),), widths=width, points=point, doubtful=np.ones(4, bool))
+    counts = np.where(np.arange(4) == place, 45.0, [1.0, -2.0, 2.0, -1.0])
+    assert empty_doubtful(counts, 10.0, bins).tolist() == np.where(np.arange(4) == place, 45.0, 0.0).tolist()
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_few_rows_of_one_value_at_the_end_of_the_bounds_are_released_as_that_value(nullable: bool) -> None:
+    """Noise hides all rungs but that value; the rows then crashed the release, or became null."""
+    column = {"kind": "number", "min": 0, "max": 1_000_000, "nullable": nullable}
+    asked = make_spec({"x": column, "y": {"kind": "boolean"}})
+    rows = pa.table({"x": np.full(30, 1e6), "y": np.arange(30) % 2 == 0})
+    tables = [released(rows, asked, seed).table["x"] for seed in range(8)]
+    assert all(x.null_count < len(x) for x in tables if len(x))
+
+
 def test_noise_alone_places_no_rows_far_from_others() -> None:
     """All but 4 % of the rows have 0; in one of the noises a far rung of the first look stands out by 3.3 sigma."""
     rng = np.random.default_rng(1)
