@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import os
 import shutil
+import ssl
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +24,8 @@ import typer.testing
 from tests.support import postgres, repeated_noise
 from tests.support.kept import Kept
 
+# Where it is installed, JSON Schema builds a parser of international addresses for a second; no schema here has any.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX_ANALYTICS_ENABLED="false")
 # The tables of tests are small, and as many processes as cores test at once: threads in each only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of NumPy's linear algebra and of Arrow
@@ -79,6 +84,25 @@ def one_command_line() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_check_of_a_schema() -> Iterator[None]:
+    """A flow's schema is checked against the schema of schemas once, and not at every deployment of a test."""
+    if (module := sys.modules.get("prefect.utilities.schema_tools.validation")) is None:
+        yield
+        return
+    check, right = module._VALIDATOR.check_schema, set[str]()
+
+    def check_once(schema: Any, **options: Any) -> None:
+        text = json.dumps(schema, sort_keys=True, default=repr)
+        if text not in right:
+            check(schema, **options)
+            right.add(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module._VALIDATOR, "check_schema", check_once)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def noise_of_a_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests marked ``drawn_noise`` get OpenDP's draws."""
@@ -127,6 +151,8 @@ def _prefect_server() -> Iterator[str]:
         environment.setenv(
             "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL", "1"
         )  # seconds, whole: less is no pause at all
+        # Every client reads all certificates of the world, and asks this server without any.
+        environment.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
         with prefect_test_harness(server_startup_timeout=120):
             yield str(get_current_settings().api.url)
 
@@ -174,11 +200,18 @@ def postgres_server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def postgres_database(postgres_server: str) -> Iterator[str]:
-    """A new, empty PostgreSQL database; its URL."""
+@pytest.fixture(scope="session")
+def one_postgres_database(postgres_server: str) -> Iterator[str]:
+    """The URL of the database that tests have one after another."""
     with postgres.database(postgres_server) as url:
         yield url
+
+
+@pytest.fixture
+def postgres_database(postgres_server: str, one_postgres_database: str) -> Iterator[str]:
+    """An empty PostgreSQL database; its URL."""
+    yield one_postgres_database
+    postgres.clear(postgres_server, one_postgres_database)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

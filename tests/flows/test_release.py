@@ -320,20 +320,6 @@ def test_the_two_roots_may_lie_apart(spec: ReleaseSpec, places: Path, monkeypatc
     assert (places / "safe" / "room").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.slow
-def test_released_parquet_carries_no_metadata_of_the_source(places: Path) -> None:
-    table = people(300).to_pandas()
-    table.to_parquet(places / "pandas.parquet")
-    schema_of_source = pq.read_schema(places / "pandas.parquet")
-    summary = run(make_spec(data=str(places / "pandas.parquet")))
-    for file in Path(summary.released).rglob("*.parquet"):
-        metadata = pq.ParquetFile(file)
-        kept = metadata.schema_arrow.metadata or {}
-        assert set(kept) <= {b"pandas"}  # how pandas is to read the columns, from the spec alone
-        assert kept == {} or kept[b"pandas"] != schema_of_source.metadata[b"pandas"]
-        assert isinstance(metadata.schema_arrow, pa.Schema)
-
-
 @pytest.mark.parametrize("seed", keep_first([0, 1, 2]))
 def test_noise_alone_makes_no_category(places: Path, seed: int) -> None:
     """Of 63 rows every value of a column is below its noise; none of its rows is `other`."""

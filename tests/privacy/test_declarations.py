@@ -7,22 +7,17 @@ tests/flows/operations/test_invalidation.py and tests/unit/engine/test_public_kn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
-import pyarrow as pa
 import pytest
 
-from audit.referee_cases import CASES
 from privsyn.data_contracts.artifacts import LookKind
-from privsyn.data_contracts.receipts import Query
-from privsyn.engine import memory
-from privsyn.engine.memory import MemoryRun, Tables, draw_from_seed
-from privsyn.engine.plan import Plan
-from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
 from privsyn.pipelines.table_pairs import split_step_name
+from tests.support import snapshots
+from tests.support.case_runs import Ran, run_cases
 
 ATTRIBUTES = {
     LookKind.RUNGS: {1},
@@ -38,47 +33,9 @@ ATTRIBUTES = {
 """Kind of look -> of how many attributes its answers are; others are of sets of any size."""
 
 
-@dataclass(frozen=True)
-class Ran:
-    """A case's run: its steps, the queries of each look, and the inputs that each step read."""
-
-    request: Request
-    steps: tuple[Step, ...]
-    receipts: Mapping[str, list[Query]]
-    reads: frozenset[tuple[str, str]]
-
-
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Ran]:
-    return dict(_run_cases())
-
-
-def _run_cases() -> Iterator[tuple[str, Ran]]:
-    """Run every case, with a note of who reads what."""
-    reads: set[tuple[str, str]] = set()
-    now = ""
-    get_table, run_step = memory._get_table, MemoryRun._step
-
-    def get_noted(inputs: Mapping[str, Tables], name: str) -> pa.Table:
-        reads.add((now, name))
-        return get_table(inputs, name)
-
-    def run_noted(run: MemoryRun, plan: Plan, step: Step, inputs: Mapping[str, Tables]) -> Tables:
-        nonlocal now
-        now = step.name
-        return run_step(run, plan, step, inputs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "_get_table", get_noted)
-        patch.setattr(MemoryRun, "_step", run_noted)
-        for case in CASES:
-            reads.clear()
-            source = case.make(case.few, 0)
-            request = case.make_request(source)
-            steps = tuple(case.build(request))
-            run = MemoryRun(request, steps, draw_from_seed(1), case.open_rows(source, None))
-            run.run()
-            yield case.name, Ran(request, steps, run.receipts, frozenset(reads))
+    return run_cases()
 
 
 def find_wrong_prices(ran: Ran) -> list[str]:
@@ -138,3 +95,11 @@ def test_08_mutant_declarations_are_found(runs: dict[str, Ran]) -> None:
     reader = steps["decode"]
     assert (reader.name, LookKind.VALUES, True) in list_wants(ran.steps, ran.reads)
     assert (reader.name, LookKind.VALUES, False) in list_wants(ran.steps, frozenset())
+
+
+def test_every_published_table_is_as_it_was() -> None:
+    """The snapshot of these runs: they are made once for both."""
+    was, now = snapshots.kept("tables"), snapshots.made("tables")
+    assert list(now) == list(was)
+    for case in was:
+        assert now[case] == was[case], f"{case} differs; if that is meant: {snapshots.WRITE} tables"

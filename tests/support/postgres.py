@@ -152,6 +152,21 @@ def database(url: str) -> Iterator[str]:
             connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+def clear(url: str, database_url: str) -> None:
+    """Leave a database as a new one is: making one takes the server as long as many a test."""
+    name = sa.make_url(database_url).database
+    with autocommit(url) as connection:
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+        connection.exec_driver_sql(f"{others} '{name}'")
+        connection.exec_driver_sql(f"ALTER DATABASE {name} RESET ALL")
+    with autocommit(database_url) as connection:
+        kept = "nspname NOT LIKE 'pg\\_%%' AND nspname <> 'information_schema'"
+        for schema in connection.exec_driver_sql(f"SELECT nspname FROM pg_namespace WHERE {kept}").scalars().all():
+            connection.exec_driver_sql(f'DROP SCHEMA "{schema}" CASCADE')
+        connection.exec_driver_sql("CREATE SCHEMA public AUTHORIZATION pg_database_owner")
+        connection.exec_driver_sql("GRANT USAGE ON SCHEMA public TO PUBLIC")
+
+
 @contextmanager
 def autocommit(url: str) -> Iterator[Any]:
     """A connection whose statements are no transaction, as those on whole databases must be."""

@@ -2,7 +2,8 @@
 
 Belongs here: every import of the project that these tests need, what a snapshot holds, and writing all of them anew:
 ``python -m tests.support.snapshots --write``.  Does not belong here: assertions (tests/architecture/test_snapshots.py,
-tests/flows/test_redraw_of_earlier_versions.py).
+tests/flows/test_redraw_of_earlier_versions.py; of the tables:
+tests/privacy/test_declarations.py, which reads the same runs).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,9 +31,7 @@ import privsyn.cli as command_line
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys, name_request
-from privsyn.engine.memory import MemoryRun, Tables, draw_from_seed
 from privsyn.engine.request import Request
-from privsyn.engine.step import list_published_files
 from privsyn.pipelines.registry import plan_release
 from privsyn.specs.spec_file import load_spec
 from privsyn.storage.store import Store
@@ -247,24 +246,9 @@ def _digest(path: Path, run: str) -> str:
 
 def tables() -> dict[str, dict[str, str]]:
     """Case of the referee -> released file -> SHA-256 of its table, made in memory with seeded noise."""
-    from audit.referee_cases import CASES  # here: most snapshots need no case
+    from tests.support.case_runs import run_cases  # here: most snapshots need no case
 
-    found = {}
-    for case in CASES:
-        source = case.make(case.few, 0)
-        request = case.make_request(source)
-        steps = tuple(case.build(request))
-        outputs = MemoryRun(request, steps, draw_from_seed(1), case.open_rows(source, None)).run()
-        places = {**list_published_files(steps), "last": f"{steps[-1].name}.{next(iter(steps[-1].outputs))}"}
-        found[case.name] = {file: _hash(outputs, *place.split(".")) for file, place in sorted(places.items())}
-    return found
-
-
-def _hash(outputs: Mapping[str, Tables], step: str, table: str) -> str:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, outputs[step][table].schema) as writer:
-        writer.write_table(outputs[step][table].combine_chunks())
-    return hashlib.sha256(sink.getvalue()).hexdigest()[:16]
+    return {name: dict(ran.published) for name, ran in run_cases().items()}
 
 
 # the JSON of the commands
