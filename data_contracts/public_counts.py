@@ -387,7 +387,7 @@ def _check_one(total: KnownTotal, columns: Mapping[str, Any], computed: Collecti
                 f"Take `levels` out of {name!r}, or the total",
                 ("columns",),
             )
-    if prod(len(getattr(columns[name], "values", (False,))) + 2 for name in total.columns) > MOST_CELLS:
+    if prod(len(_list_values(columns[name])) + 2 for name in total.columns) > MOST_CELLS:
         raise FieldError(f"the columns have more than {MOST_CELLS:,} pairs of values", "Name one of them", ("columns",))
     seen: set[tuple[Any, ...]] = set()
     for j, row in enumerate(total.counts):
@@ -409,7 +409,7 @@ def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, 
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise FieldError(f"{_write_value(count)[:40]} is not a count", "Write a whole number, 0 or more", ("counts", j))
     for name in total.columns:
-        odd = isinstance(row[name], bool) and not isinstance(getattr(columns[name], "values", (False,))[0], bool)
+        odd = isinstance(row[name], bool) and not isinstance(_list_values(columns[name])[0], bool)
         if odd or not holds(columns[name], row[name]):
             shown_value = _write_value(row[name])[:40]
             cure = "Take it out, or add it to the column's `values`"
@@ -417,6 +417,12 @@ def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, 
                 cure = "Take it out, or let the column be `nullable`"
             raise FieldError(f"{shown_value} is not a value of the column {name!r}", cure, ("counts", j))
     return tuple(row[name] for name in total.columns)
+
+
+def _list_values(column: Any) -> Sequence[Any]:
+    return (
+        column.values if isinstance(column, CategoricalColumn) else (False,)
+    )  # of a boolean: True and null are two more
 
 
 def _write_value(value: Any) -> str:

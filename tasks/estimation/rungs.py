@@ -115,7 +115,8 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     several = np.array([not codec.holds_one_value(rung) for rung in rungs])
     own = np.isin(codes, codec.cells.points)
     low, high = codec.bounds
-    widest = np.array([rung.high - rung.low >= NARROW * (high - low) for rung in rungs])
+    sizes = np.array([rung.high - rung.low for rung in rungs])
+    widest = sizes >= min(NARROW * (high - low), sizes.max() / 2)  # far from 0, all rungs are narrow
     fits = float(noisy[codes][widest].sum()) > SPREAD * query.sigma * math.sqrt(widest.sum())
     standing = _find_standing(noisy[codes] / query.sigma, ~own, STANDS if fits else CLEAR)
     total = max(float(counts[standing & several].sum()), 1.0)

@@ -179,7 +179,9 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
     fallback = np.maximum(widths, 1e-9 * widths.max())
     if bins.doubtful is not None:  # rows of a code whose cells are all empty go to the cell nearest to filled ones
-        fallback = np.where(bins.doubtful, 1e-9 * 1e-3 ** count_cells_to(~bins.doubtful & (widths > 0)), fallback)
+        seen = ~bins.doubtful & (widths > 0)
+        away = count_cells_to(seen if seen.any() else settled > 0)
+        fallback = np.where(bins.doubtful, 1e-9 * 1e-3**away, fallback)
     even = share_by_counts(replace(recode, weight=np.zeros(len(widths))), fallback)
     return replace(recode, estimate=settled, weight=share_by_counts(replace(recode, weight=even), settled))
 

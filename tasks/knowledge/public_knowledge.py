@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Column
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Derive, LookupRule, Rule, map_computed_columns
@@ -373,11 +373,13 @@ def _describe_near(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _list_two_valued(public: PublicKnowledge) -> tuple[str, ...]:
-    focus, binning = public.spec.focus, public.encoding.binning
-    names = () if focus is None else [name for name in focus.columns if name in binning]
-    columns = {name: public.spec.columns.get(name) for name in names}
-    values = {name: column.values for name, column in columns.items() if isinstance(column, CategoricalColumn)}
-    return tuple(n for n, c in columns.items() if isinstance(c, BooleanColumn) or len(values.get(n, ())) == 2)
+    columns, focus, binning = public.spec.columns, public.spec.focus, public.encoding.binning
+    focus_columns = () if focus is None else focus.columns
+    return tuple(c for c in focus_columns if c in binning and _has_two_values(columns.get(c)))
+
+
+def _has_two_values(column: Column | None) -> bool:
+    return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
 
 
 def _enter(name: str, value: Any) -> dict[str, Any]:
