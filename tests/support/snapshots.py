@@ -2,8 +2,7 @@
 
 Belongs here: every import of the project that these tests need, what a snapshot holds, and writing all of them anew:
 ``python -m tests.support.snapshots --write``.  Does not belong here: assertions (tests/architecture/test_snapshots.py,
-tests/flows/test_redraw_of_earlier_versions.py; of the tables:
-tests/privacy/test_declarations.py, which reads the same runs).
+tests/flows/test_redraw_of_earlier_versions.py).
 """
 
 from __future__ import annotations
