@@ -182,7 +182,7 @@ def _check_keys(
     sure: dict[str, str] = {}
     while True:
         computed = [compute_keys(generation, sure) for generation in range(last + 1)]
-        agreeing = max((dict(takewhile(lambda k: k[1] == keys[k[0]], c.items())) for c in computed), key=len)
+        agreeing = max((_take_agreeing(of_generation, keys) for of_generation in computed), key=len)
         if len(agreeing) == len(computed[0]):
             return
         if len(agreeing) == len(sure):
@@ -193,6 +193,11 @@ def _check_keys(
                 RUN,
             )
         sure = agreeing
+
+
+def _take_agreeing(computed: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, str]:
+    """Return the computed keys of the first steps, up to the first key that differs from the run's."""
+    return dict(takewhile(lambda step_and_key: step_and_key in keys.items(), computed.items()))
 
 
 def _check_paid(step: ReleaseStep, key: str, run: str, store: Store, records: Records, ledger: Ledger) -> None:

@@ -111,12 +111,10 @@ def make_rows_so_far(n: int) -> Step:
 def _limit_candidates(request: Request) -> dict[str, int | None]:
     """Return the most cells of a scored pair, and of a scored triple (``gamma``; None: no triples)."""
     options = request.spec.mechanism
-    limits, triples = (
-        (options, options.triples)
-        if isinstance(options, Aim)
-        else (request.get_options(Adaptive).selection, request.get_options(Adaptive).triples)
-    )
-    return {"max_cells": limits.max_cells, "gamma": limits.gamma if triples else None}
+    if isinstance(options, Aim):
+        return {"max_cells": options.max_cells, "gamma": options.gamma if options.triples else None}
+    options = request.get_options(Adaptive)
+    return {"max_cells": options.selection.max_cells, "gamma": options.selection.gamma if options.triples else None}
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:

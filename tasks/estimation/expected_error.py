@@ -168,9 +168,11 @@ class TargetWeights:
 
     def weights(self, cliques: Sequence[Clique]) -> Floats:
         """Return the weight of each clique, shape (m,): the largest that applies, else 1."""
-        named = [[weight for columns, weight in self.named if columns.issuperset(clique)] for clique in cliques]
-        focus = [self.weight if self.focus.intersection(clique) else 1.0 for clique in cliques]
-        return np.array([max(1.0, *of_sets, f) for of_sets, f in zip(named, focus, strict=True)], dtype=np.float64)
+        return np.array([self._weigh_clique(clique) for clique in cliques], dtype=np.float64)
+
+    def _weigh_clique(self, clique: Clique) -> float:
+        weights = [weight for columns, weight in self.named if columns.issuperset(clique)]
+        return max(1.0, *weights, self.weight if self.focus.intersection(clique) else 1.0)
 
     def weighted(self, departures: Departures, cliques: Sequence[Clique]) -> Departures:
         """Return the departures of the cliques with every cell's error multiplied by the clique's weight."""

@@ -115,9 +115,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     several = np.array([not codec.holds_one_value(rung) for rung in rungs])
     own = np.isin(codes, codec.cells.points)
     low, high = codec.bounds
-    sizes = np.array([rung.high - rung.low for rung in rungs])
-    widest = sizes >= min(NARROW * (high - low), sizes.max() / 2)  # far from 0, all rungs are narrow
-    fits = float(noisy[codes][widest].sum()) > SPREAD * query.sigma * math.sqrt(widest.sum())
+    fits = _may_fit(rungs, noisy[codes] / query.sigma, high - low)
     standing = _find_standing(noisy[codes] / query.sigma, ~own, STANDS if fits else CLEAR)
     total = max(float(counts[standing & several].sum()), 1.0)
     possible = float(noisy[codes][several].sum()) - query.sigma * math.sqrt(several.sum())  # rows of faint rungs too
@@ -160,6 +158,16 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
         for number in range(math.floor((rung.low - origin) / width) + 1, math.ceil((rung.high - origin) / width)):
             edges.setdefault(codec.settle_edge(origin + number * width), False)
     yield from (CutCell(codec.attribute, low, doubtful) for low, doubtful in sorted(edges.items()))
+
+
+def _may_fit(rungs: Sequence[Bin], counts: NDArray[np.float64], width: float) -> bool:
+    """Return whether the widest rungs seem to have rows: then bounds of this ``width`` may fit the data.
+
+    ``counts``: noisy, in standard deviations of noise, shape (rungs,).
+    """
+    sizes = np.array([rung.high - rung.low for rung in rungs])
+    widest = sizes >= min(NARROW * width, sizes.max() / 2)  # far from 0, all rungs are narrow
+    return bool(counts[widest].sum() > SPREAD * math.sqrt(widest.sum()))
 
 
 def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_], least: float) -> NDArray[np.bool_]:

@@ -1,7 +1,6 @@
 """Fine codes inside coarse ones: drawn by the recode's weights, or found at a value's place in the coarse code.
 
-Places are chosen so that
-relations between codes continue inside them.
+Places are chosen so that relations between codes continue inside them.
 
 Not in the paper, which draws values inside a code independently of the rest of the row; with three codes of equal mass
 that loses a tenth of every correlation.  The model treats a row's ordered attributes as one binned normal vector
